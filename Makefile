@@ -1,0 +1,49 @@
+# Needs Python 3.11 or later, make and a package index; all else is set up in .venv.
+#
+#   make run     solve the built-in example        make test    run the tests
+#   make lint    ruff, mypy, order of imports      make bench   measure the speed
+#   make clean   remove .venv, caches and reports
+
+PYTHON ?= python3
+PYTEST_ARGS ?= -n 2 -q
+RUN_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
+
+.PHONY: run test lint bench clean
+
+run: $(VENV)/.installed-cli
+	@$(BIN)/mossp solve $(RUN_ARGS)
+
+test: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-bench
+	@$(BIN)/python benchmarks/speed.py
+
+clean:
+	rm -rf $(VENV) build dist mossp-report
+	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A failed venv is removed, or the next run would take its remains for a whole one.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
+	  "mossp needs Python 3.11 or later, but $(PYTHON) is " + sys.version.split()[0] + \
+	  ": try make PYTHON=python3.11")'
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# One stamp for each set of extras, renewed when pyproject.toml is newer.
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	@echo "Installing mossp[$*] into $(VENV); the first time takes a minute or two"
+	@$(INSTALL) '.[$*]'
+	@touch $@

@@ -1,0 +1,226 @@
+"""What `solve` was asked, checked before anything is compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import numbers
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from mossp.data import Stream
+from mossp.methods import METHODS, Method
+from mossp.problem import Problem
+from mossp.result import as_start
+from mossp.schedules import Rule, as_rule
+
+PyTree = Any
+
+OUTPUTS = ("last", "random", "best")
+STEPS_WITHOUT_DATA = 10_000
+PASSES = 20  # over the data, when the number of steps is left open
+FEWEST_STEPS, MOST_STEPS = 2_000, 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """The arguments of `solve`, complete and valid."""
+
+    x0: PyTree
+    method: Method
+    name: str
+    steps: int  # K; with a budget in seconds alone, a number that is never reached
+    seconds: float
+    batch_size: int
+    rule: Rule
+    replicas: int
+    seed: int
+    tol: float
+    output: str
+    dtype: np.dtype[Any]
+    callback: Callable[..., Any] | None
+    progress: bool
+    checkpoint: Path | None
+    resume: bool | str
+
+
+def checked(
+    problem: Any, x0: Any, *, method: Any, steps: Any, gradients: Any, seconds: Any,
+    batch_size: Any, schedule: Any, replicas: Any, seed: Any, tol: Any, output: Any, dtype: Any,
+    callback: Any, progress: bool, checkpoint: Any, resume: Any,
+) -> Arguments:  # fmt: skip
+    if not isinstance(problem, Problem):
+        raise TypeError(f"solve needs a mossp.Problem, but {type(problem).__name__} was given.")
+    dtype = checked_dtype(dtype)
+    method, name = checked_method(method)
+    rule = as_rule(schedule)
+    if output not in OUTPUTS:
+        raise ValueError(f"output must be 'last', 'random' or 'best', but {output!r} was given.")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function, but {callback!r} was given.")
+    if resume not in (True, False, "force"):
+        raise ValueError(f"resume must be True, False or 'force', but {resume!r} was given.")
+    batch = checked_batch_size(problem, batch_size)
+    if method.momentum.anchored and problem.samples is None and problem.data is not None:
+        raise ValueError(
+            "The SVRG estimator needs full gradients, which a Sampler or a Stream cannot give: "
+            "use mossp.Recursive() instead."
+        )
+    return Arguments(
+        x0=checked_start(x0),
+        method=method,
+        name=name,
+        steps=checked_steps(problem, method, rule, steps, gradients, seconds, batch),
+        seconds=math.inf if seconds is None else positive("seconds", seconds),
+        batch_size=batch,
+        rule=rule,
+        replicas=whole("replicas", replicas, 1),
+        seed=whole("seed", seed, 0),
+        tol=checked_tol(tol, dtype),
+        output=output,
+        dtype=dtype,
+        callback=callback,
+        progress=bool(progress),
+        checkpoint=None if checkpoint is None else checked_path(checkpoint),
+        resume=resume,
+    )
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != int(value):
+        raise TypeError(f"{name} must be a whole number, but {value!r} was given.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, but {value} was given.")
+    return int(value)
+
+
+def positive(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, but {value!r} was given.")
+    if not value > 0 or math.isinf(value):
+        raise ValueError(f"{name} must be positive and finite, but {value} was given.")
+    return float(value)
+
+
+def checked_dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = None
+    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype must be 'float64' or 'float32', but {dtype!r} was given.")
+    return kind
+
+
+def checked_method(method: Any) -> tuple[Method, str]:
+    if isinstance(method, Method):
+        return method, f"{type(method).__name__}({type(method.momentum).__name__})"
+    if isinstance(method, str) and method in METHODS:
+        return METHODS[method](), method
+    near = difflib.get_close_matches(str(method), METHODS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(
+        f"There is no method {method!r}: choose one of {', '.join(METHODS)}, or give an object "
+        f"such as mossp.MoSSP(momentum=mossp.Polyak(0.1)).{hint}"
+    )
+
+
+def checked_batch_size(problem: Problem, given: Any) -> int:
+    size = None if given is None else whole("batch_size", given, 1)
+    if isinstance(problem.data, Stream):
+        problem.data.peek()
+        fixed = problem.data.batch_size
+        if size not in (None, fixed):
+            raise ValueError(
+                f"The stream's batches have {fixed} rows, but batch_size = {size} was given: leave "
+                "batch_size out."
+            )
+        return int(fixed or 1)
+    if problem.data is None:
+        return 1
+    size = 32 if size is None else size
+    return min(size, problem.samples) if problem.samples else size
+
+
+def checked_steps(
+    problem: Problem, method: Method, rule: Rule, steps: Any, gradients: Any, seconds: Any, batch: int
+) -> int:
+    """K, from steps, from a budget in gradients, or from the size of the data."""
+    per_step = method.momentum.gradients * batch
+    if steps is not None:
+        K = whole("steps", steps, 1)
+        return K if gradients is None else min(K, whole("gradients", gradients, 1) // per_step)
+    if gradients is not None:
+        budget = whole("gradients", gradients, 1)
+        first = initial_batches(rule, method, budget // per_step, batch) * batch
+        K = (budget - first) // per_step
+        if K < 1:
+            raise ValueError(
+                f"A budget of {budget} gradients is less than one step, which takes {per_step}: "
+                "give more gradients or a smaller batch_size."
+            )
+        return K
+    if seconds is not None:
+        if rule.needs_K:
+            raise ValueError(
+                f"schedule {type(rule).__name__} needs to know the number of steps, which a "
+                "budget in seconds does not tell: give steps as well, or schedule='indexed'."
+            )
+        return 2**40
+    if problem.samples is None:
+        return STEPS_WITHOUT_DATA
+    return int(np.clip(PASSES * problem.samples // batch, FEWEST_STEPS, MOST_STEPS))
+
+
+def initial_batches(rule: Rule, method: Method, K: int, batch_size: int) -> int:
+    """Mini-batches behind d_0, besides the first step's own: b0 samples in all.
+
+    A rule that is tuned from the first gradient on needs one in any case.
+    """
+    more = -(-rule.b0(method.momentum, max(K, 1)) // batch_size) - 1
+    return max(more, 1 if rule.tuned else 0)
+
+
+def checked_tol(tol: Any, dtype: np.dtype[Any]) -> float:
+    if tol is None:
+        return 1e-2
+    tol = positive("tol", tol)
+    resolution = 100 * float(np.finfo(dtype).eps)
+    if tol < resolution:
+        warnings.warn(
+            f"tol = {tol:.0e} is below what {dtype} resolves (about {resolution:.0e}): the "
+            "certificate may never hold.",
+            stacklevel=4,
+        )
+    return tol
+
+
+def checked_start(x0: Any) -> PyTree:
+    x0 = as_start(x0)
+    leaves = jax.tree.leaves(x0)
+    if not leaves or not sum(np.size(leaf) for leaf in leaves):
+        raise ValueError("x0 is empty: give an array, or a pytree of arrays, of the shape of x.")
+    for leaf in leaves:
+        if np.asarray(leaf).dtype.kind not in "fiu":
+            raise TypeError(f"x0 must hold real numbers, but it has type {np.asarray(leaf).dtype}.")
+        if not np.isfinite(leaf).all():
+            raise ValueError("x0 has NaN or infinite entries: start from a finite point.")
+    return jax.tree.map(lambda leaf: np.array(leaf, np.float64), x0)
+
+
+def checked_path(path: Any) -> Path:
+    path = Path(path).absolute()
+    if path.is_dir():
+        raise ValueError(f"checkpoint must name a file, but {path} is a folder.")
+    if not path.parent.is_dir():
+        raise ValueError(f"The folder {path.parent} for the checkpoint does not exist.")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"The folder {path.parent} for the checkpoint is not writable.")
+    return path

@@ -1,0 +1,194 @@
+"""The constants of the paper's Assumptions, estimated near a point.
+
+Smoothness constants are largest absolute eigenvalues of Hessians, found by power iteration on
+Hessian-vector products; no Hessian and no Jacobian is ever formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from mossp import keys
+from mossp.data import Stream
+from mossp.problem import Oracles, Problem
+from mossp.structure import Structure, with_dtype
+
+Vector = Any
+
+POWER_ITERATIONS = 12  # within some 10 % of the largest eigenvalue on the spectra met in practice
+MINI_BATCHES = 16  # whose smoothness is looked at one by one
+POOLED_ROWS = 512  # rows whose mean stands for f
+STREAM_BATCHES = 4  # of a Stream, looked at without being used up
+
+
+class Constants(NamedTuple):
+    """Estimates near x0; `L_tilde(rho0)` is the paper's L~ = L_f / rho0 + G_c^2 + C L_c."""
+
+    L_f: Any  # smoothness of f
+    L_batch: Any  # largest smoothness of a mini-batch's loss
+    sigma: Any  # standard deviation of a mini-batch gradient
+    G: Any  # ||grad f||
+    G_c: Any  # ||J||, the spectral norm
+    C: Any  # ||c||
+    L_c: Any  # smoothness of c
+
+    def L_tilde(self, rho0: float) -> float:
+        return self.L_f / rho0 + self.G_c**2 + self.C * self.L_c
+
+    def L_max(self, rho0: float) -> float:
+        return max(self.L_f, self.L_tilde(rho0))
+
+
+def estimate_constants(
+    problem: Problem, x0: Any, batch_size: int = 32, seed: int = 0
+) -> Constants:
+    """The constants of the paper's assumptions near x0, as floats.
+
+    Bounds over all of R^n do not exist for most problems (||x||^2 - 1 has no bounded gradient):
+    the constants of the constraints are the largest seen at x0 and at points around it, at half
+    the distance of max(||x0||, 1).
+
+    >>> import jax.numpy as jnp, numpy as np, mossp
+    >>> problem = mossp.Problem(loss=lambda x: 1.5 * x @ x, equality=lambda x: x @ x - 1.0)
+    >>> constants = mossp.estimate_constants(problem, np.array([1.0, 0.0]))
+    >>> round(constants.L_f, 6), round(constants.L_c, 6)
+    (3.0, 2.0)
+    """
+    with jax.enable_x64(True):
+        oracles = problem.oracles(x0)
+        x = jnp.asarray(Structure.of(x0).ravel(x0))
+        draws = sample_draws(problem, oracles, batch_size, seed, np.float64)
+        return Constants(*map(float, _estimate(oracles, x, draws, batch_size, seed)))
+
+
+def sample_draws(
+    problem: Problem, oracles: Oracles, batch_size: int, seed: Any, dtype: Any, number: Any = 0
+) -> Any:
+    """Mini-batches on which constants are measured, or what stands for them in the source."""
+    if isinstance(problem.data, Stream):
+        batches = problem.data.peek(STREAM_BATCHES)
+        return with_dtype(jax.tree.map(lambda *a: np.stack(a), *batches), dtype)
+    count = max(MINI_BATCHES, -(-POOLED_ROWS // batch_size))
+    if problem.data is None:
+        return None
+    key = keys.key(seed, keys.Purpose.CONSTANTS, 0, number)
+    return _draw(oracles.source, key, count, batch_size)
+
+
+@jax.jit(static_argnums=(2, 3))
+def _draw(source: Any, key: jax.Array, count: int, batch_size: int) -> Any:
+    return source.draw(key, count, batch_size)
+
+
+@jax.jit(static_argnums=3)
+def _estimate(oracles: Oracles, x: Vector, draws: Any, batch_size: int, seed: Any) -> Constants:
+    key = keys.key(seed, keys.Purpose.PERTURB)
+    L_f, L_batch, sigma, G = smoothness(oracles, x, draws, batch_size)
+    reach = 0.5 * jnp.maximum(jnp.linalg.norm(x), 1.0)
+    around = jax.random.normal(key, (4, x.size), x.dtype)
+    around = x + reach * around / jnp.linalg.norm(around, axis=1, keepdims=True)
+    points = jnp.concatenate([x[None], around])
+    if oracles.m == 0:
+        zero = jnp.zeros((), x.dtype)
+        return Constants(L_f, L_batch, sigma, G, zero, zero, zero)
+
+    def at(point: Vector) -> tuple[Any, Any, Any]:
+        q = start_vector(oracles.m, x.dtype)
+        return (
+            jnp.sqrt(jacobian_norm_squared(oracles, point)),
+            oracles.violation(point),
+            constraint_curvature(oracles, point, q),
+        )
+
+    G_c, C, L_c = (jnp.max(v) for v in lax.map(at, points))
+    return Constants(L_f, L_batch, sigma, G, G_c, C, L_c)
+
+
+def start_vector(n: int, dtype: Any) -> jax.Array:
+    """A fixed unit vector without special directions, to start a power iteration from."""
+    v = jnp.cos(jnp.arange(1, n + 1, dtype=dtype) ** 2)
+    return v / jnp.linalg.norm(v)
+
+
+def spectral_norm(apply: Callable[[Vector], Vector], n: int, dtype: Any) -> jax.Array:
+    """The largest absolute eigenvalue of a symmetric linear map."""
+
+    def iterate(_: Any, carry: Any) -> Any:
+        v, _ = carry
+        w = apply(v)
+        length = jnp.linalg.norm(w)
+        return w / jnp.maximum(length, jnp.finfo(dtype).tiny), length
+
+    zero = jnp.zeros((), dtype)
+    return lax.fori_loop(0, POWER_ITERATIONS, iterate, (start_vector(n, dtype), zero))[1]
+
+
+def smoothness(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> tuple[Any, ...]:
+    """(L_f, largest L of a mini-batch, sigma, ||grad f||), from the given mini-batches."""
+
+    def gradient_at(draw: Any) -> Callable[[Vector], Vector]:
+        batch = oracles.source.batch(draw, batch_size)
+        return lambda x: oracles.gradient(x, batch)
+
+    def hessian_vector(draw: Any, v: Vector) -> Vector:
+        return jax.jvp(gradient_at(draw), (x,), (v,))[1]
+
+    n, dtype = x.size, x.dtype
+    if draws is None:  # a deterministic loss
+        L = spectral_norm(lambda v: hessian_vector(None, v), n, dtype)
+        G = jnp.linalg.norm(gradient_at(None)(x))
+        return L, L, jnp.zeros((), dtype), G
+    count = jax.tree.leaves(draws)[0].shape[0]
+
+    def mean(function: Callable[[Any], Any]) -> Any:
+        total = lax.fori_loop(
+            0,
+            count,
+            lambda j, t: t + function(jax.tree.map(lambda d: d[j], draws)),
+            jnp.zeros_like(x),
+        )
+        return total / count
+
+    some = jax.tree.map(lambda d: d[:MINI_BATCHES], draws)
+    L_batch = jnp.max(
+        lax.map(lambda draw: spectral_norm(lambda v: hessian_vector(draw, v), n, dtype), some)
+    )
+    L_f = spectral_norm(lambda v: mean(lambda draw: hessian_vector(draw, v)), n, dtype)
+    g = mean(lambda draw: gradient_at(draw)(x))
+    spread = lax.map(lambda draw: jnp.sum((gradient_at(draw)(x) - g) ** 2), some)
+    return L_f, jnp.maximum(L_batch, L_f), jnp.sqrt(jnp.mean(spread)), jnp.linalg.norm(g)
+
+
+def jacobian_norm_squared(oracles: Oracles, x: Vector, rows: Any = 1.0) -> jax.Array:
+    """||J||^2 over the given rows (0/1 weights), by power iteration on J J'."""
+    _, forward = jax.linearize(oracles.c, x)
+    _, backward = jax.vjp(oracles.c, x)
+    return spectral_norm(lambda v: backward(rows * forward(v))[0], x.size, x.dtype)
+
+
+def constraint_curvature(oracles: Oracles, x: Vector, q: Vector) -> jax.Array:
+    """|| sum_j q_j Hess c_j(x) ||."""
+
+    def pulled(x: Vector) -> Vector:
+        return jax.vjp(oracles.c, x)[1](q)[0]
+
+    return spectral_norm(lambda v: jax.jvp(pulled, (x,), (v,))[1], x.size, x.dtype)
+
+
+def least_squares_multipliers(oracles: Oracles, x: Vector, r: Vector, rows: Any) -> jax.Array:
+    """argmin_q || r + J q || over the given rows, by conjugate gradients on J' J."""
+    _, forward = jax.linearize(oracles.c, x)
+    _, backward = jax.vjp(oracles.c, x)
+
+    def normal(q: Vector) -> Vector:
+        # The small multiple of the identity keeps rank-deficient constraints from blowing up.
+        return rows * forward(backward(rows * q)[0]) + 1e-10 * q
+
+    q, _ = jax.scipy.sparse.linalg.cg(normal, -rows * forward(r), maxiter=min(oracles.m, 50))
+    return rows * q

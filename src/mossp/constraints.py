@@ -1,0 +1,293 @@
+"""Ready constraints: smooth functions c, used as c(x) = 0 or as c(x) <= 0.
+
+Each constraint is an equinox module that holds its numbers as leaves of the pytree, so that two
+problems of the same shape share one compiled program. Arrays are kept in the precision they are
+given in, and take that of x when they meet it. x may be an array of any shape or a pytree of
+arrays; it is read as one vector, leaf by leaf and row by row, except by `Orthogonal`, which needs a
+matrix.
+
+    Sphere                x'x - r^2
+    NormBudget            sum |x_i|^p - r^p, p >= 2
+    Budget                w'x - limit
+    Linear                A x - b
+    DiagonalQuadratics    x'diag(Q_j)x / 2 + a_j'x - b_j
+    Quadratics            x'Q_j x / 2 + a_j'x - b_j
+    Orthogonal            the upper triangle of X'X - I
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+__all__ = [
+    "Budget",
+    "DiagonalQuadratics",
+    "Linear",
+    "NormBudget",
+    "Orthogonal",
+    "Quadratics",
+    "Sphere",
+]
+
+
+def _number(value: Any) -> Any:
+    """Return a scalar as a Python float, which takes the precision of the arrays it meets."""
+    if isinstance(value, jax.core.Tracer) or np.ndim(value) > 0:
+        return value
+    return float(value)
+
+
+def _array(value: Any) -> Any:
+    """Return NumPy, which keeps double precision even where JAX is in single; JAX arrays stay."""
+    if isinstance(value, jax.core.Tracer | jax.Array):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"A constraint needs real numbers, but was given dtype {array.dtype}.")
+    # A copy, so that a later change of the caller's array does not change the constraint.
+    return array.astype(array.dtype if array.dtype.kind == "f" else np.float64)
+
+
+class Sphere(eqx.Module):
+    """Sphere x'x = radius^2, or, as an inequality, the ball inside it.
+
+    Its gradient 2x vanishes at the origin: start elsewhere.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.constraints import Sphere
+    >>> float(Sphere(radius=2.0)(jnp.array([0.0, 3.0])))
+    5.0
+    """
+
+    radius: Any = eqx.field(default=1.0, converter=_number)
+
+    def __check_init__(self) -> None:
+        _require_positive("Sphere", "radius", self.radius)
+
+    def __call__(self, x: Any) -> jax.Array:
+        v = _vector(x)
+        return v @ v - jnp.square(_as(self.radius, v))
+
+
+class NormBudget(eqx.Module):
+    """Budget ||x||_p <= radius in its smooth form, sum |x_i|^p - radius^p, for p = order >= 2.
+
+    Below order 2 the sum has no Lipschitz gradient, and at order 1 a kink at every zero, which no
+    method for smooth constraints should see; there, put the norm into the regulariser (`mossp.L1`).
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.constraints import NormBudget
+    >>> x = jnp.array([1.0, -2.0])
+    >>> float(NormBudget(radius=3.0)(x)), float(NormBudget(radius=3.0, order=3)(x))
+    (-4.0, -18.0)
+    """
+
+    radius: Any = eqx.field(converter=_number)
+    order: float = eqx.field(default=2.0, converter=float, static=True)
+
+    def __check_init__(self) -> None:
+        _require_positive("NormBudget", "radius", self.radius)
+        if not 2 <= self.order < np.inf:
+            raise ValueError(
+                "NormBudget needs a finite order of at least 2, since a smaller one is not smooth "
+                f"at zero, but order = {self.order:g}: for order 1 use the regulariser mossp.L1."
+            )
+
+    def __call__(self, x: Any) -> jax.Array:
+        v = _vector(x)
+        if self.order == 2:  # v'v keeps the derivatives free of |.|
+            return v @ v - jnp.square(_as(self.radius, v))
+        return jnp.sum(jnp.abs(v) ** self.order) - _as(self.radius, v) ** self.order
+
+
+class Budget(eqx.Module):
+    """Linear budget w'x - limit: what x may cost at prices w.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.constraints import Budget
+    >>> float(Budget(weights=[1.0, 2.0], limit=4.0)(jnp.array([1.0, 1.0])))
+    -1.0
+    """
+
+    weights: Any = eqx.field(converter=_array)
+    limit: Any = eqx.field(converter=_number)
+
+    def __check_init__(self) -> None:
+        _require_shape("Budget", "weights", self.weights, ("n",))
+        _require_finite("Budget", "weights", self.weights)
+        _require_finite("Budget", "limit", self.limit)
+
+    def __call__(self, x: Any) -> jax.Array:
+        v = _vector(x, "Budget", self.weights.shape[-1])
+        return _as(self.weights, v) @ v - _as(self.limit, v)
+
+
+class Linear(eqx.Module):
+    """Linear constraints A x - b, with A of shape (m, n) and b of shape (m,).
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.constraints import Linear
+    >>> Linear(A=[[1.0, 1.0], [1.0, -1.0]], b=[1.0, 0.0])(jnp.array([2.0, 1.0])).tolist()
+    [2.0, 1.0]
+    """
+
+    A: Any = eqx.field(converter=_array)
+    b: Any = eqx.field(converter=_array)
+
+    def __check_init__(self) -> None:
+        _require_shape("Linear", "A", self.A, ("m", "n"))
+        _require_shape("Linear", "b", self.b, (np.shape(self.A)[0],))
+        _require_finite("Linear", "A", self.A)
+        _require_finite("Linear", "b", self.b)
+
+    def __call__(self, x: Any) -> jax.Array:
+        v = _vector(x, "Linear", self.A.shape[-1])
+        return _as(self.A, v) @ v - _as(self.b, v)
+
+
+class DiagonalQuadratics(eqx.Module):
+    """Quadratics with diagonal matrices: c_j(x) = x'diag(Q_j)x / 2 + a_j'x - b_j.
+
+    Row j of Q, of shape (m, n), is the diagonal of the j-th matrix; a has shape (m, n), b (m,). The
+    diagonals may hold numbers of either sign, so that the constraints need not be convex.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.constraints import DiagonalQuadratics
+    >>> c = DiagonalQuadratics(Q=[[2.0, -2.0]], a=[[1.0, 0.0]], b=[3.0])
+    >>> c(jnp.array([2.0, 1.0])).tolist()  # 4 - 1 + 2 - 3
+    [2.0]
+    """
+
+    Q: Any = eqx.field(converter=_array)
+    a: Any = eqx.field(converter=_array)
+    b: Any = eqx.field(converter=_array)
+
+    def __check_init__(self) -> None:
+        name = "DiagonalQuadratics"
+        _require_shape(name, "Q", self.Q, ("m", "n"))
+        _require_shape(name, "a", self.a, np.shape(self.Q))
+        _require_shape(name, "b", self.b, np.shape(self.Q)[:1])
+        for field in ("Q", "a", "b"):
+            _require_finite(name, field, getattr(self, field))
+
+    def __call__(self, x: Any) -> jax.Array:
+        v = _vector(x, "DiagonalQuadratics", self.Q.shape[-1])
+        return 0.5 * _as(self.Q, v) @ (v * v) + _as(self.a, v) @ v - _as(self.b, v)
+
+
+class Quadratics(eqx.Module):
+    """Quadratics c_j(x) = x'Q_j x / 2 + a_j'x - b_j, Q of shape (m, n, n).
+
+    a has shape (m, n) and b shape (m,). The matrices need not be symmetric (only their symmetric
+    parts matter) nor definite.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.constraints import Quadratics
+    >>> c = Quadratics(Q=[[[2.0, 1.0], [1.0, 0.0]]], a=[[0.0, 1.0]], b=[1.0])
+    >>> c(jnp.array([1.0, 2.0])).tolist()  # (2 + 2 + 2) / 2 + 2 - 1
+    [4.0]
+    """
+
+    Q: Any = eqx.field(converter=_array)
+    a: Any = eqx.field(converter=_array)
+    b: Any = eqx.field(converter=_array)
+
+    def __check_init__(self) -> None:
+        name = "Quadratics"
+        _require_shape(name, "Q", self.Q, ("m", "n", "n"))
+        m, n, _ = np.shape(self.Q)
+        _require_shape(name, "Q", self.Q, (m, n, n))
+        _require_shape(name, "a", self.a, (m, n))
+        _require_shape(name, "b", self.b, (m,))
+        for field in ("Q", "a", "b"):
+            _require_finite(name, field, getattr(self, field))
+
+    def __call__(self, x: Any) -> jax.Array:
+        v = _vector(x, "Quadratics", self.Q.shape[-1])
+        return 0.5 * (_as(self.Q, v) @ v) @ v + _as(self.a, v) @ v - _as(self.b, v)
+
+
+class Orthogonal(eqx.Module):
+    """Orthonormal columns of a matrix x of shape (n, k): the upper triangle of X'X - I.
+
+    The k(k + 1)/2 values come row by row, the diagonal included; the lower triangle would repeat
+    them. Off-diagonal values are not weighted, so that the norm of the vector is not that of the
+    matrix. With `rows=True` the rows are made orthonormal instead, X X' = I.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.constraints import Orthogonal
+    >>> Orthogonal()(jnp.array([[2.0, 1.0], [0.0, 1.0], [0.0, 0.0]])).tolist()
+    [3.0, 2.0, 1.0]
+    """
+
+    rows: bool = eqx.field(default=False, static=True)
+
+    def __call__(self, x: Any) -> jax.Array:
+        X = jnp.asarray(x)
+        if X.ndim != 2:
+            raise ValueError(
+                f"Orthogonal needs a matrix x of shape (n, k), but x has shape {X.shape}: reshape "
+                "it, or use Sphere for a single vector."
+            )
+        X = X.T if self.rows else X
+        n, k = X.shape
+        if k > n:
+            what, other = ("rows", "columns") if self.rows else ("columns", "rows")
+            raise ValueError(
+                f"{k} {what} of length {n} cannot be orthonormal, and x has shape {jnp.shape(x)}: "
+                f"give x at least as many {other} as {what}, or set rows={not self.rows}."
+            )
+        upper = np.triu_indices(k)
+        return (X.T @ X - jnp.eye(k, dtype=X.dtype))[upper]
+
+
+def _vector(x: Any, name: str = "", size: int | None = None) -> jax.Array:
+    """Return x as one floating-point vector, of the size that the constraint `name` needs."""
+    v, _ = ravel_pytree(x)
+    if size is not None and v.size != size:
+        raise ValueError(
+            f"{name} was built for x with {size} elements, but x has {v.size}: "
+            "its arrays and x0 must agree."
+        )
+    return v if jnp.issubdtype(v.dtype, jnp.floating) else v.astype(jnp.result_type(float))
+
+
+def _as(value: Any, v: jax.Array) -> jax.Array:
+    """Return a constant in the precision of v: float64 constants leave a float32 run as it is."""
+    return jnp.asarray(value, v.dtype)
+
+
+def _require_shape(name: str, field: str, value: Any, shape: tuple[int | str, ...]) -> None:
+    """Compare shapes, known even for tracers; a letter in `shape` stands for any length."""
+    given = np.shape(value)
+    if len(given) == len(shape) and all(
+        isinstance(need, str) or need == have for need, have in zip(shape, given, strict=True)
+    ):
+        return
+    need = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+    raise ValueError(f"{name} needs {field} of shape ({need}), but {field} has shape {given}.")
+
+
+def _require_finite(name: str, field: str, value: Any) -> None:
+    if isinstance(value, jax.core.Tracer):
+        return
+    bad = ~np.isfinite(np.asarray(value))
+    if bad.any():
+        where = f" at index {tuple(map(int, np.argwhere(bad)[0]))}" if bad.ndim else ""
+        raise ValueError(
+            f"{name} needs finite numbers, but {field} holds NaN or an infinite value{where}."
+        )
+
+
+def _require_positive(name: str, field: str, value: Any) -> None:
+    if isinstance(value, jax.core.Tracer):
+        return
+    _require_finite(name, field, value)
+    if not np.all(np.asarray(value) > 0):
+        raise ValueError(f"{name} needs a positive {field}, but {field} = {value}.")

@@ -1,0 +1,102 @@
+"""A finite data set: rows that stay on the device, mini-batches by index, full means by blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jax import lax
+
+from mossp.data.sparse import SparseRows
+
+PyTree = Any
+
+# Rows that a full mean takes at a time: its memory is that of one such block.
+ROWS_AT_ONCE = 4096
+
+
+def is_rows(leaf: Any) -> bool:
+    return isinstance(leaf, SparseRows)
+
+
+def map_rows(function: Callable[[Any], Any], arrays: PyTree) -> PyTree:
+    """Apply a gather, a slice or the like to every array's leading axis, sparse rows included."""
+    return jax.tree.map(
+        lambda a: a.map_rows(function) if is_rows(a) else function(a), arrays, is_leaf=is_rows
+    )
+
+
+def padded_length(N: int) -> int:
+    """N rounded up so that few lengths exist: at most an eighth is added.
+
+    Data sets whose lengths round to the same value, such as the folds of a cross-validation,
+    share one compiled program.
+
+    >>> padded_length(400), padded_length(401), padded_length(32_561)
+    (416, 416, 32768)
+    """
+    if N > ROWS_AT_ONCE:
+        return ROWS_AT_ONCE * padded_length(-(-N // ROWS_AT_ONCE))
+    unit = max(1, 2 ** (N.bit_length() - 4))
+    return -(-N // unit) * unit
+
+
+class Finite(eqx.Module):
+    """N rows, padded with copies of the first one; the true N is traced."""
+
+    arrays: PyTree
+    N: Any
+
+    @classmethod
+    def of(cls, arrays: PyTree, N: int, dtype: Any) -> Finite:
+        """From checked NumPy arrays and scipy.sparse matrices with a common leading axis N."""
+
+        def prepare(a: Any) -> Any:
+            if scipy.sparse.issparse(a):
+                return SparseRows.of(a, dtype)
+            a = np.asarray(a)
+            return a.astype(dtype) if a.dtype.kind == "f" else a
+
+        def pad(a: np.ndarray) -> jax.Array:
+            first = np.broadcast_to(a[:1], (padded_length(N) - N, *a.shape[1:]))
+            return jnp.asarray(np.concatenate([a, first]))
+
+        sparse = lambda a: scipy.sparse.issparse(a)  # noqa: E731
+        padded = map_rows(pad, jax.tree.map(prepare, arrays, is_leaf=sparse))
+        return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N))
+
+    def draw(self, key: jax.Array, steps: int, batch_size: int) -> jax.Array:
+        """Indices of `steps` mini-batches, independent and uniform, with replacement."""
+        return jax.random.randint(key, (steps, batch_size), 0, self.N)
+
+    def batch(self, draw: jax.Array, batch_size: int) -> PyTree:
+        return map_rows(lambda a: a[draw], self.arrays)
+
+    def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
+        """The mean over all N rows of a function that is itself a mean over the rows it gets.
+
+        Blocks of equal length; the copies of row 0 that fill the last one are taken off again:
+            N mean = sum_blocks length function(block) - copies function(row 0).
+        """
+        padded = jax.tree.leaves(self.arrays, is_leaf=is_rows)[0].shape[0]
+        length = min(padded, ROWS_AT_ONCE)
+        blocks = (self.N + length - 1) // length
+        copies = blocks * length - self.N
+
+        def at(start: Any, rows: int) -> PyTree:
+            slice_ = lambda a: lax.dynamic_slice_in_dim(a, start, rows)  # noqa: E731
+            return function(map_rows(slice_, self.arrays))
+
+        def add(b: Any, total: PyTree) -> PyTree:
+            return jax.tree.map(lambda t, v: t + length * v, total, at(b * length, length))
+
+        zero = jax.tree.map(
+            lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(lambda: at(0, length))
+        )
+        total = lax.fori_loop(0, blocks, add, zero)
+        return jax.tree.map(lambda t, v: (t - copies * v) / self.N, total, at(0, 1))

@@ -1,0 +1,140 @@
+"""Sparse rows of fixed width, so that a mini-batch of them has a fixed shape.
+
+Row i keeps its first W nonzeros in a table of N rows and the rest, if any, in further segments of
+width W in a second table. W is chosen to make the two tables as small as possible together, so
+that one long row costs its own length, not N times it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+
+class SparseRows(eqx.Module):
+    """A matrix given by rows; `rows @ x` works as for a dense matrix, for a vector or matrix x.
+
+    >>> import scipy.sparse
+    >>> rows = SparseRows.of(scipy.sparse.csr_matrix(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])))
+    >>> rows.shape, (rows @ np.array([1.0, 1.0, 1.0])).tolist()
+    ((2, 3), [3.0, 3.0])
+    """
+
+    indices: Any  # (N, W) columns of the first W nonzeros; unused places hold 0
+    values: Any  # (N, W) their values; unused places hold 0.0
+    start: Any  # (N,) first further segment of a row, or None when no row has one
+    extra: Any  # (N,) number of further segments
+    tail_indices: Any  # (M + 1, W) the further segments; the last one is empty
+    tail_values: Any
+    columns: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, matrix: Any, dtype: Any = np.float64) -> SparseRows:
+        csr = matrix.tocsr().copy()
+        csr.sum_duplicates()
+        counts = np.diff(csr.indptr)
+        width = best_width(counts)
+        N, n = csr.shape
+        row = np.repeat(np.arange(N), counts)
+        place = np.arange(csr.nnz) - np.repeat(csr.indptr[:-1], counts)
+        indices, values = np.zeros((N, width), np.int32), np.zeros((N, width), dtype)
+        head = place < width
+        indices[row[head], place[head]] = csr.indices[head]
+        values[row[head], place[head]] = csr.data[head]
+        if head.all():
+            return cls(indices, values, None, None, None, None, n)
+        extra = np.maximum(-(-(counts - width) // width), 0).astype(np.int32)
+        start = (np.cumsum(extra) - extra).astype(np.int32)
+        tail_indices = np.zeros((extra.sum() + 1, width), np.int32)
+        tail_values = np.zeros((extra.sum() + 1, width), dtype)
+        segment, offset = np.divmod(place[~head] - width, width)
+        tail_indices[start[row[~head]] + segment, offset] = csr.indices[~head]
+        tail_values[start[row[~head]] + segment, offset] = csr.data[~head]
+        return cls(indices, values, start, extra, tail_indices, tail_values, n)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.values.shape[0], self.columns)
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def dtype(self) -> Any:
+        return self.values.dtype
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    def map_rows(self, function: Any) -> SparseRows:
+        """Apply `function` to what is stored by row: a gather, a slice, padding."""
+        by_row = (self.indices, self.values, self.start, self.extra)
+        heads = [None if a is None else function(a) for a in by_row]
+        return SparseRows(*heads, self.tail_indices, self.tail_values, self.columns)
+
+    def __getitem__(self, index: Any) -> SparseRows:
+        return self.map_rows(lambda a: a[index])
+
+    def __matmul__(self, x: Any) -> jax.Array:
+        x = jnp.asarray(x)
+        if x.shape[0] != self.columns:
+            raise TypeError(f"sparse rows of {self.columns} columns cannot multiply {x.shape}.")
+        product = weighted_rows(self.indices, self.values, x)
+        if self.extra is None:
+            return product
+        tail = (self.tail_indices, self.tail_values, self.start, self.extra)
+        return product + tail_product(*map(jnp.asarray, tail), x)
+
+
+def best_width(counts: np.ndarray) -> int:
+    """The segment width W that stores these rows in the fewest places."""
+    if counts.size == 0 or counts.max() == 0:
+        return 1
+    widths = np.unique(np.quantile(counts[counts > 0], np.linspace(0, 1, 65)).astype(int))
+    widths = widths[widths > 0]
+    sizes = [w * np.maximum(-(-counts // w), 1).sum() for w in widths]
+    return int(widths[np.argmin(sizes)])
+
+
+def weighted_rows(indices: Any, values: Any, x: Any) -> jax.Array:
+    """sum_w values[i, w] x[indices[i, w]] for each i."""
+    return jnp.einsum("iw,iw...->i...", values, jnp.asarray(x)[indices])
+
+
+@jax.custom_vjp
+def tail_product(indices: Any, values: Any, start: Any, extra: Any, x: Any) -> jax.Array:
+    """What the further segments add: as many rounds as the longest row *of this batch* needs.
+
+    The number of rounds is data, and reverse mode cannot go through such a loop; the product is
+    linear in x, so its transpose is written down instead.
+    """
+
+    def add(j: Any, total: jax.Array) -> jax.Array:
+        s = jnp.where(j < extra, start + j, indices.shape[0] - 1)
+        return total + weighted_rows(indices[s], values[s], x)
+
+    zero = jnp.zeros(start.shape + x.shape[1:], jnp.result_type(values, x))
+    return lax.fori_loop(0, jnp.max(extra), add, zero)
+
+
+def _forward(indices: Any, values: Any, start: Any, extra: Any, x: Any) -> Any:
+    return tail_product(indices, values, start, extra, x), (indices, values, start, extra, x)
+
+
+def _backward(saved: Any, r: Any) -> Any:
+    indices, values, start, extra, x = saved
+
+    def add(j: Any, total: jax.Array) -> jax.Array:
+        s = jnp.where(j < extra, start + j, indices.shape[0] - 1)
+        return total.at[indices[s]].add(jnp.einsum("iw,i...->iw...", values[s], r))
+
+    return None, None, None, None, lax.fori_loop(0, jnp.max(extra), add, jnp.zeros_like(x))
+
+
+tail_product.defvjp(_forward, _backward)

@@ -1,0 +1,74 @@
+"""MoSSP, Algorithms 1 and 2 of the paper.
+
+    S  = d + rho J(x) c(x)                    d: Polyak or recursive momentum
+    x+ = prox_{mu h}(z - mu S)
+    z+ = z - beta (prox_{mu g}(z) - x+)
+
+Inequalities enter as [c_I]_+ (Section 5 of the paper).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from mossp.certificate import Witness
+from mossp.methods.base import Method
+from mossp.momentum import Momentum, Recursive
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class State(NamedTuple):
+    x: Vector  # estimates prox_{mu (Q_rho + h)}(z)
+    z: Vector  # where the difference of Moreau envelopes is being minimised
+    memory: Any  # what the gradient estimator remembers
+
+
+class MoSSP(Method):
+    """Momentum-based single-loop stochastic penalty method.
+
+    >>> import mossp
+    >>> mossp.MoSSP(momentum=mossp.Polyak(0.1), beta=0.9)
+    MoSSP(momentum=Polyak(alpha=0.1), beta=0.9)
+    """
+
+    momentum: Momentum = Recursive()
+    beta: Any = 1.0  # step on the difference of envelopes, 0 < beta <= 1 (Lemma C.2)
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.momentum, Momentum):
+            raise TypeError(
+                "momentum must be an estimator such as mossp.Polyak() or mossp.Recursive(), but "
+                f"{self.momentum!r} was given."
+            )
+        if isinstance(self.beta, (int, float)) and not 0 < self.beta <= 1:
+            raise ValueError(f"MoSSP needs 0 < beta <= 1, but beta = {self.beta} was given.")
+
+    def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
+        return State(x0, x0, self.momentum.init(d0, x0))
+
+    def step(
+        self, oracles: Oracles, parameters: Parameters, state: State, batch: Any
+    ) -> tuple[State, Witness]:
+        mu, rho, alpha = parameters
+        reg, z = oracles.regularizer, state.z
+
+        def gradient(x: Vector) -> Vector:
+            return oracles.gradient(x, batch)
+
+        d, memory = self.momentum.update(gradient, state.memory, state.x, alpha)
+        S = d + oracles.constraint_gradient(state.x, rho)
+        x = reg.prox_h(z - mu * S, mu)
+        y = reg.prox_g(z, mu)
+        witness = Witness(
+            x, y, s_h=(z - mu * S - x) / mu, s_g=(z - y) / mu, lam=jnp.zeros(oracles.m, x.dtype), rho=rho
+        )
+        return State(x, z - self.beta * (y - x), memory), witness
+
+    def rescale(self, state: State, ratio: Any) -> State:
+        # z = x + mu s, where s is a subgradient of g: the same s for the new mu.
+        return state._replace(z=state.x + ratio * (state.z - state.x))

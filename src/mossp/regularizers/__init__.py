@@ -1,0 +1,30 @@
+"""Regularisers h - g: differences of convex functions whose proximal maps are known one by one."""
+
+from mossp.regularizers.base import Regularizer
+from mossp.regularizers.blocks import Blocks
+from mossp.regularizers.check import check_regularizer
+from mossp.regularizers.combine import Ball, Box, Nonnegative, Weighted
+from mossp.regularizers.groups import Group
+from mossp.regularizers.norms import L1MinusL2, TruncatedL1, TruncatedL1MinusL2
+from mossp.regularizers.separable import L1, MCP, SCAD, CappedL1, LogSum, TransformedL1, Zero
+
+__all__ = [
+    "L1",
+    "MCP",
+    "SCAD",
+    "Ball",
+    "Blocks",
+    "Box",
+    "CappedL1",
+    "Group",
+    "L1MinusL2",
+    "LogSum",
+    "Nonnegative",
+    "Regularizer",
+    "TransformedL1",
+    "TruncatedL1",
+    "TruncatedL1MinusL2",
+    "Weighted",
+    "Zero",
+    "check_regularizer",
+]

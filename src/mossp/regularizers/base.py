@@ -1,0 +1,146 @@
+"""What every regulariser is: a pair (h, g) of convex functions, each with its proximal map."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from mossp.prox import Array, aligned, iterate
+
+# Passes of the alternating projection in `nearest`. One is exact for the ready-made regularisers
+# (but where two kinks meet on the boundary of a Ball); the others serve users' own classes.
+PASSES = 50
+
+
+class Regularizer(eqx.Module):
+    """The difference h - g of two convex functions on vectors.
+
+    A regulariser of your own needs five methods; `check_regularizer` then looks for mistakes.
+
+    >>> import numpy as np
+    >>> class SquaredMinusL1(Regularizer):
+    ...     '''|x|^2 - lam |x|_1'''
+    ...     lam: float
+    ...     def h(self, x): return (x * x).sum()
+    ...     def g(self, x): return self.lam * abs(x).sum()
+    ...     def prox_h(self, v, mu): return v / (1 + 2 * mu)
+    ...     def prox_g(self, v, mu): return v - v.clip(-mu * self.lam, mu * self.lam)
+    ...     def subgradient_g(self, x): return self.lam * (1.0 * (x > 0) - 1.0 * (x < 0))
+    >>> reg = SquaredMinusL1(1.0)
+    >>> float(reg(np.array([1.0, -2.0])))
+    2.0
+    >>> reg.prox_h(np.array([3.0]), 1.0)
+    array([1.])
+    """
+
+    @abc.abstractmethod
+    def h(self, x: Array) -> Array:
+        """The convex function that is added."""
+
+    @abc.abstractmethod
+    def g(self, x: Array) -> Array:
+        """The convex function that is subtracted."""
+
+    @abc.abstractmethod
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        """argmin_x h(x) + |x - v|^2 / (2 mu)."""
+
+    @abc.abstractmethod
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        """argmin_x g(x) + |x - v|^2 / (2 mu)."""
+
+    @abc.abstractmethod
+    def subgradient_g(self, x: Array) -> Array:
+        """One element of the subdifferential of g at x."""
+
+    def __call__(self, x: Array) -> Array:
+        """h(x) - g(x)."""
+        return self.h(x) - self.g(x)
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        """The element of dh(x) nearest to w."""
+        return _nearest_by_prox(self.prox_h, x, w)
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        """The element of dg(x) nearest to w."""
+        return _nearest_by_prox(self.prox_g, x, w)
+
+    def nearest(self, x: Array, v: Array) -> Array:
+        """The element of dh(x) - dg(x) nearest to v, by alternating projections."""
+        xp, x, v, b = aligned(x, v, self.subgradient_g(x))
+
+        def alternate(b: Array) -> Array:
+            return xp.asarray(self.nearest_g(x, self.nearest_h(x, v + b) - v), dtype=x.dtype)
+
+        b = iterate(xp, PASSES, alternate, b)
+        return self.nearest_h(x, v + b) - b
+
+    def on(self, slices: Mapping[str, tuple[int, int]]) -> Regularizer:
+        """This regulariser for the vector of a pytree whose leaf `path` is at `slices[path]`."""
+        return self
+
+    def weighted(self, weights: Array) -> Regularizer:
+        """This regulariser with a weight a coordinate: what `Weighted` means by it."""
+        raise ValueError(
+            f"{type(self).__name__} does not take weights: give it a method weighted(weights) "
+            "that returns the weighted regulariser."
+        )
+
+    # What the wrappers must know about h; a class of your own says True where it holds.
+
+    @property
+    def separable(self) -> bool:
+        """Whether h is a sum of functions of one coordinate (needed by Box)."""
+        return False
+
+    @property
+    def absolute(self) -> bool:
+        """Whether h and g depend on the |x_i| only and grow with them (Group, Nonnegative)."""
+        return False
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether h(c x) = c h(x) for every c > 0 (needed by Ball)."""
+        return False
+
+
+def _nearest_by_prox(prox: Callable[[Array, Array], Array], x: Array, w: Array) -> Array:
+    """(x + t w - prox_{t phi}(x + t w)) / t, which tends to the projection of w on dphi(x).
+
+    Rounding costs eps |x| / t and curvature t |w|: t is the square root of eps, to scale.
+    """
+    xp, x, w = aligned(x, w)
+    scale = (1 + xp.max(xp.abs(x))) / (1 + xp.max(xp.abs(w)))
+    t = float(xp.finfo(x.dtype).eps) ** 0.5 * scale
+    return w + (x - prox(x + t * w, t)) / t
+
+
+def concrete(value: Any) -> np.ndarray | None:
+    """The value as a NumPy array, or None where there is nothing to check yet (a tracer)."""
+    if isinstance(value, jax.core.Tracer):
+        return None
+    if isinstance(value, (int, float, np.ndarray, np.generic, jax.Array)):
+        return np.asarray(value)
+    return None
+
+
+def require(
+    owner: object, name: str, value: Any, needs: str, holds: Callable[[np.ndarray], Any]
+) -> None:
+    """Raise a sentence unless `value` is a finite number, or several, for which `holds`."""
+    array = concrete(value)
+    if isinstance(value, (str, bytes, list, tuple, dict)) or value is None:
+        good = False
+    elif array is None:
+        return
+    else:
+        good = array.dtype.kind in "iuf" and bool(
+            np.all(np.isfinite(array)) and np.all(holds(array))
+        )
+    if not good:
+        raise ValueError(f"{type(owner).__name__} needs {needs}, but {name} = {value!r} was given.")

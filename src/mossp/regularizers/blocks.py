@@ -1,0 +1,162 @@
+"""Different regularisers for different parts of a pytree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from mossp.prox import Array, aligned
+from mossp.regularizers.base import Regularizer
+
+Span = tuple[int, int]
+
+
+class Blocks(Regularizer):
+    """One regulariser a part of a pytree; parts that are not named are unpenalised.
+
+    A path names a leaf or a subtree, "w" or "layers/0/w"; its regulariser acts on all entries of
+    that part as one vector. Every method takes and returns pytrees; `on` gives the same for the
+    vector of all entries.
+
+    >>> import numpy as np
+    >>> from mossp.regularizers import L1
+    >>> reg = Blocks({"w": L1(1.0)})
+    >>> x = {"b": np.array([3.0]), "w": np.array([[3.0, -0.5]])}
+    >>> reg.prox_h(x, 1.0)
+    {'b': array([3.]), 'w': array([[2., 0.]])}
+    """
+
+    blocks: dict[str, Regularizer]
+
+    def __init__(self, blocks: Mapping[str, Regularizer]) -> None:
+        self.blocks = dict(blocks)
+
+    def __check_init__(self) -> None:
+        for path, reg in self.blocks.items():
+            if not isinstance(reg, Regularizer) or isinstance(reg, Blocks):
+                raise ValueError(
+                    "Blocks needs a regulariser of a vector for every path, but "
+                    f"{type(reg).__name__} was given for {path!r}."
+                )
+            inner = [other for other in self.blocks if _within(other, path) and other != path]
+            if inner:
+                raise ValueError(
+                    f"Blocks needs parts that do not overlap, but {inner[0]!r} is inside {path!r}."
+                )
+
+    def on(self, slices: Mapping[str, Span]) -> Regularizer:
+        found = []
+        for path, reg in self.blocks.items():
+            spans = [span for leaf, span in slices.items() if _within(leaf, path)]
+            if not spans:
+                raise ValueError(
+                    f"Blocks has a regulariser for {path!r}, which x does not have; the paths of x "
+                    f"are {', '.join(map(repr, slices))}."
+                )
+            found.append((spans[0][0], spans[-1][1], reg))
+        found.sort(key=lambda part: part[:2])
+        return FlatBlocks(tuple(r for *_, r in found), tuple((i, j) for i, j, _ in found))
+
+    def h(self, x: Any) -> Array:
+        flat, (x,), _ = self._flat(x)
+        return flat.h(x)
+
+    def g(self, x: Any) -> Array:
+        flat, (x,), _ = self._flat(x)
+        return flat.g(x)
+
+    def prox_h(self, v: Any, mu: Array) -> Any:
+        flat, (v,), back = self._flat(v)
+        return back(flat.prox_h(v, mu))
+
+    def prox_g(self, v: Any, mu: Array) -> Any:
+        flat, (v,), back = self._flat(v)
+        return back(flat.prox_g(v, mu))
+
+    def subgradient_g(self, x: Any) -> Any:
+        flat, (x,), back = self._flat(x)
+        return back(flat.subgradient_g(x))
+
+    def nearest_h(self, x: Any, w: Any) -> Any:
+        flat, (x, w), back = self._flat(x, w)
+        return back(flat.nearest_h(x, w))
+
+    def nearest_g(self, x: Any, w: Any) -> Any:
+        flat, (x, w), back = self._flat(x, w)
+        return back(flat.nearest_g(x, w))
+
+    def nearest(self, x: Any, v: Any) -> Any:
+        flat, (x, v), back = self._flat(x, v)
+        return back(flat.nearest(x, v))
+
+    def _flat(self, *trees: Any) -> tuple[Regularizer, list[Array], Callable[[Array], Any]]:
+        """This regulariser for vectors, the trees as vectors, and the way back to a tree."""
+        paths, structure = jax.tree_util.tree_flatten_with_path(trees[0])
+        shapes = [jax.numpy.shape(leaf) for _, leaf in paths]
+        slices, start = {}, 0
+        for path, leaf in paths:
+            stop = start + int(jax.numpy.size(leaf))
+            slices[jax.tree_util.keystr(path, simple=True, separator="/")] = (start, stop)
+            start = stop
+
+        def back(vector: Array) -> Any:
+            parts = [
+                vector[i:j].reshape(shape)
+                for (i, j), shape in zip(slices.values(), shapes, strict=True)
+            ]
+            return jax.tree_util.tree_unflatten(structure, parts)
+
+        return self.on(slices), [_ravel(tree) for tree in trees], back
+
+
+class FlatBlocks(Regularizer):
+    """Regularisers of consecutive pieces of a vector, nothing between them."""
+
+    regs: tuple[Regularizer, ...]
+    spans: tuple[Span, ...] = eqx.field(static=True)
+
+    def h(self, x: Array) -> Array:
+        return sum(reg.h(x[i:j]) for reg, (i, j) in self._parts())
+
+    def g(self, x: Array) -> Array:
+        return sum(reg.g(x[i:j]) for reg, (i, j) in self._parts())
+
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        return self._join(v, [reg.prox_h(v[i:j], mu) for reg, (i, j) in self._parts()])
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return self._join(v, [reg.prox_g(v[i:j], mu) for reg, (i, j) in self._parts()])
+
+    def subgradient_g(self, x: Array) -> Array:
+        return self._join(0 * x, [reg.subgradient_g(x[i:j]) for reg, (i, j) in self._parts()])
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        return self._join(0 * x, [r.nearest_h(x[i:j], w[i:j]) for r, (i, j) in self._parts()])
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        return self._join(0 * x, [r.nearest_g(x[i:j], w[i:j]) for r, (i, j) in self._parts()])
+
+    def _parts(self) -> Any:
+        return zip(self.regs, self.spans, strict=True)
+
+    def _join(self, between: Array, pieces: list[Array]) -> Array:
+        """The pieces at their spans, and `between` elsewhere."""
+        xp, between, *pieces = aligned(between, *pieces)
+        joined, start = [], 0
+        for piece, (i, j) in zip(pieces, self.spans, strict=True):
+            joined += [between[start:i], piece]
+            start = j
+        return xp.concat([*joined, between[start:]])
+
+
+def _within(leaf: str, path: str) -> bool:
+    """Whether the leaf (or subtree) `leaf` is the part `path` or lies in it."""
+    return leaf == path or leaf.startswith(path + "/")
+
+
+def _ravel(tree: Any) -> Array:
+    xp, *leaves = aligned(*jax.tree_util.tree_leaves(tree))
+    return xp.concat([xp.asarray(leaf).reshape(-1) for leaf in leaves])

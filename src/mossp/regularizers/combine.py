@@ -1,0 +1,247 @@
+"""Constraints and weights around a regulariser: Nonnegative, Box, Ball, Weighted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mossp.prox import Array, aligned, nonzero, norm
+from mossp.regularizers.base import Regularizer, concrete, require
+
+# |x| <= R holds within so many units of rounding: a point scaled to the radius counts as on it.
+SLACK = 64
+
+
+class Wrapper(Regularizer):
+    """A regulariser that changes the h of another and keeps its g."""
+
+    reg: Regularizer
+
+    def g(self, x: Array) -> Array:
+        return self.reg.g(x)
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return self.reg.prox_g(v, mu)
+
+    def subgradient_g(self, x: Array) -> Array:
+        return self.reg.subgradient_g(x)
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        return self.reg.nearest_g(x, w)
+
+
+class Nonnegative(Wrapper):
+    """reg with x >= 0: h becomes infinite where an entry is negative.
+
+    For quantities that cannot be negative: concentrations, portfolio weights, counts.
+
+    >>> import numpy as np
+    >>> from mossp.regularizers import L1
+    >>> Nonnegative(L1(1.0)).prox_h(np.array([3.0, -3.0]), 1.0)
+    array([2., 0.])
+    """
+
+    def __check_init__(self) -> None:
+        if not self.reg.absolute:
+            raise ValueError(
+                "Nonnegative needs a regulariser of the sizes |x_i| alone, but "
+                f"{type(self.reg).__name__} was given. With bounds, write Box(reg, 0, upper); with "
+                "Blocks, put Nonnegative around the regulariser of the block."
+            )
+
+    def h(self, x: Array) -> Array:
+        xp, x = aligned(x)
+        return xp.where(xp.any(x < 0), xp.inf, self.reg.h(x))
+
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        xp, v = aligned(v)
+        return self.reg.prox_h(xp.clip(v, 0.0, None), mu)
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        xp, x, w = aligned(x, w)
+        # At x_i = 0 every slope down to -inf is allowed too: the negative part of w is reached.
+        reached = xp.where(x == 0, xp.clip(w, None, 0.0), 0.0)
+        return self.reg.nearest_h(x, w - reached) + reached
+
+    def weighted(self, weights: Array) -> Regularizer:
+        return Nonnegative(self.reg.weighted(weights))
+
+    @property
+    def separable(self) -> bool:
+        return self.reg.separable
+
+    @property
+    def homogeneous(self) -> bool:
+        return self.reg.homogeneous
+
+
+class Box(Wrapper):
+    """reg with lower <= x <= upper, each a number or one a coordinate; infinite bounds are allowed.
+
+    >>> import numpy as np
+    >>> from mossp.regularizers import L1
+    >>> Box(L1(1.0), -1.0, 1.0).prox_h(np.array([3.0, -0.5, -1.5]), 1.0)
+    array([ 1. ,  0. , -0.5])
+    """
+
+    lower: Array
+    upper: Array
+
+    def __check_init__(self) -> None:
+        if not self.reg.separable:
+            raise ValueError(
+                "Box needs a regulariser whose h is a sum over the coordinates, because only then "
+                f"clipping is its proximal map, but {type(self.reg).__name__} was given."
+            )
+        low, high = concrete(self.lower), concrete(self.upper)
+        if low is not None and high is not None and not np.all(low <= high):
+            raise ValueError(
+                "Box needs lower <= upper in every coordinate, but "
+                f"lower = {self.lower!r} and upper = {self.upper!r} were given."
+            )
+
+    def h(self, x: Array) -> Array:
+        xp, x, low, high = aligned(x, self.lower, self.upper)
+        return xp.where(xp.any((x < low) | (x > high)), xp.inf, self.reg.h(x))
+
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        xp, x, low, high = aligned(self.reg.prox_h(v, mu), self.lower, self.upper)
+        return xp.clip(x, low, high)
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        xp, x, w, low, high = aligned(x, w, self.lower, self.upper)
+        # At a bound the interval [l, u] of slopes becomes (-inf, u] or [l, inf).
+        inside = self.reg.nearest_h(x, w)
+        inside = xp.where(x <= low, xp.minimum(inside, w), inside)
+        return xp.where(x >= high, xp.maximum(inside, w), inside)
+
+    def weighted(self, weights: Array) -> Regularizer:
+        return Box(self.reg.weighted(weights), self.lower, self.upper)
+
+    @property
+    def separable(self) -> bool:
+        return True
+
+
+class Ball(Wrapper):
+    """reg with |x|_2 <= radius. To keep an answer bounded without a constraint of its own.
+
+    >>> import numpy as np
+    >>> from mossp.regularizers import L1
+    >>> Ball(L1(1.0), 1.0).prox_h(np.array([4.0, -5.0, 0.5]), 1.0)
+    array([ 0.6, -0.8,  0. ])
+    """
+
+    radius: Array
+
+    def __check_init__(self) -> None:
+        if not self.reg.homogeneous:
+            raise ValueError(
+                "Ball needs a regulariser whose h is a norm, because only then scaling back is its "
+                f"proximal map, but {type(self.reg).__name__} was given."
+            )
+        require(self, "radius", self.radius, "radius > 0", lambda radius: radius > 0)
+
+    def _size(self, xp: Any, x: Array) -> tuple[Array, float]:
+        """|x| and the relative rounding allowed in it."""
+        return norm(xp, x), SLACK * float(xp.finfo(x.dtype).eps)
+
+    def h(self, x: Array) -> Array:
+        xp, x, radius = aligned(x, self.radius)
+        size, slack = self._size(xp, x)
+        return xp.where(size > radius * (1 + slack), xp.inf, self.reg.h(x))
+
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        xp, x, radius = aligned(self.reg.prox_h(v, mu), self.radius)
+        size = norm(xp, x)
+        return x * xp.where(size > radius, radius / nonzero(xp, size), 1.0)
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        xp, x, w, radius = aligned(x, w, self.radius)
+        size, slack = self._size(xp, x)
+        inside = self.reg.nearest_h(x, w)
+        # On the sphere the multiples t x, t >= 0, are added. Where x_i is nonzero `inside` does not
+        # depend on w, so t is found by itself.
+        t = xp.clip(xp.sum((w - inside) * x) / nonzero(xp, size * size), 0.0, None)
+        return inside + xp.where(size >= radius * (1 - slack), t, 0.0) * x
+
+    def weighted(self, weights: Array) -> Regularizer:
+        return Ball(self.reg.weighted(weights), self.radius)
+
+    @property
+    def absolute(self) -> bool:
+        return self.reg.absolute
+
+
+class Weighted(Regularizer):
+    """reg with a weight a coordinate; 0 leaves a coordinate unpenalised (an intercept, say).
+
+    Separable regularisers become sum_i w_i (h_i - g_i), L1MinusL2 lam (|Wx|_1 - |Wx|_2), and the
+    truncated ones take the weights 0 and 1 only: coordinates with 0 are left out.
+
+    >>> import numpy as np
+    >>> from mossp.regularizers import L1
+    >>> Weighted(L1(1.0), [1.0, 0.0, 2.0]).prox_h(np.array([3.0, 3.0, 3.0]), 1.0)
+    array([2., 3., 1.])
+    """
+
+    reg: Regularizer
+    weights: Array
+
+    def __init__(self, reg: Regularizer, weights: Array) -> None:
+        self.reg = reg
+        self.weights = (
+            np.asarray(weights, dtype=float) if isinstance(weights, (list, tuple)) else weights
+        )
+
+    def __check_init__(self) -> None:
+        require(self, "weights", self.weights, "weights >= 0", lambda weights: weights >= 0)
+        self._inner()
+
+    def _inner(self) -> Regularizer:
+        return self.reg.weighted(self.weights)
+
+    def h(self, x: Array) -> Array:
+        return self._for(x).h(x)
+
+    def g(self, x: Array) -> Array:
+        return self._for(x).g(x)
+
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        return self._for(v).prox_h(v, mu)
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return self._for(v).prox_g(v, mu)
+
+    def subgradient_g(self, x: Array) -> Array:
+        return self._for(x).subgradient_g(x)
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        return self._for(x).nearest_h(x, w)
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        return self._for(x).nearest_g(x, w)
+
+    def _for(self, x: Array) -> Regularizer:
+        if np.shape(x) != np.shape(self.weights):
+            raise ValueError(
+                f"Weighted has weights of shape {np.shape(self.weights)}, but x has shape "
+                f"{np.shape(x)}."
+            )
+        return self._inner()
+
+    def weighted(self, weights: Array) -> Regularizer:
+        return self.reg.weighted(self.weights * weights)
+
+    @property
+    def separable(self) -> bool:
+        return self.reg.separable
+
+    @property
+    def absolute(self) -> bool:
+        return self.reg.absolute
+
+    @property
+    def homogeneous(self) -> bool:
+        return self.reg.homogeneous

@@ -1,0 +1,132 @@
+"""Regularisers of groups of coordinates: any regulariser of the vector of group norms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from mossp.prox import Array, aligned, nonzero, root, segment_sum
+from mossp.regularizers.base import Regularizer
+
+
+class Group(Regularizer):
+    """reg(|x_G|_2 for every group G): whole groups of entries become zero together.
+
+    For features that belong together: the levels of a category, the weights of a neuron.
+    `groups` is the group of every coordinate, as whole numbers, or a list of lists of coordinates.
+    Weights a group go inside, `Group(Weighted(reg, weights), groups)`, in the order of the numbers.
+
+    >>> import numpy as np
+    >>> from mossp.regularizers import L1
+    >>> reg = Group(L1(1.0), [0, 0, 1, 1])
+    >>> reg.prox_h(np.array([3.0, 4.0, 0.1, 0.2]), 2.5)
+    array([1.5, 2. , 0. , 0. ])
+    """
+
+    reg: Regularizer
+    groups: Array  # the group of every coordinate, in 0 .. count - 1
+    count: int = eqx.field(static=True)
+
+    def __init__(self, reg: Regularizer, groups: Any) -> None:
+        if not reg.absolute:
+            raise ValueError(
+                f"Group needs a regulariser of the sizes |x_i| alone, but {type(reg).__name__} was "
+                "given. Put Nonnegative, Box and Ball around Group, not inside it."
+            )
+        self.reg = reg
+        self.groups, self.count = _numbered(groups)
+
+    def _radii(self, xp: Any, x: Array) -> Array:
+        if x.ndim != 1 or x.shape[0] != self.groups.shape[0]:
+            raise ValueError(
+                f"Group has the groups of {self.groups.shape[0]} coordinates, but x has shape "
+                f"{tuple(x.shape)}."
+            )
+        return root(xp, segment_sum(xp, x * x, self.groups, self.count))
+
+    def _each(self, xp: Any, values: Array) -> Array:
+        """The value of its group, for every coordinate."""
+        return values[xp.asarray(self.groups)]
+
+    def _unit(self, xp: Any, x: Array) -> Array:
+        return x / self._each(xp, nonzero(xp, self._radii(xp, x)))
+
+    def h(self, x: Array) -> Array:
+        xp, x = self._aligned(x)
+        return self.reg.h(self._radii(xp, x))
+
+    def g(self, x: Array) -> Array:
+        xp, x = self._aligned(x)
+        return self.reg.g(self._radii(xp, x))
+
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        return self._scaled(self.reg.prox_h, v, mu)
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return self._scaled(self.reg.prox_g, v, mu)
+
+    def subgradient_g(self, x: Array) -> Array:
+        xp, x = self._aligned(x)
+        return self._unit(xp, x) * self._each(xp, self.reg.subgradient_g(self._radii(xp, x)))
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        return self._radial(self.reg.nearest_h, x, w)
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        return self._radial(self.reg.nearest_g, x, w)
+
+    def _aligned(self, x: Array, *more: Array) -> tuple[Any, ...]:
+        xp, x, *more, _ = aligned(x, *more, self.groups)  # traced groups make it JAX
+        return xp, x, *more
+
+    def _scaled(self, prox: Callable[[Array, Array], Array], v: Array, mu: Array) -> Array:
+        xp, v = self._aligned(v)
+        radii = self._radii(xp, v)
+        return v * self._each(xp, prox(radii, mu) / nonzero(xp, radii))
+
+    def _radial(self, nearest: Callable[[Array, Array], Array], x: Array, w: Array) -> Array:
+        """Subgradients point along x_G where that is nonzero, and along w_G where it is zero."""
+        xp, x, w = self._aligned(x, w)
+        radii = self._radii(xp, x)
+        along = xp.where(self._each(xp, radii) == 0, self._unit(xp, w), self._unit(xp, x))
+        component = segment_sum(xp, along * w, self.groups, self.count)
+        return along * self._each(xp, nearest(radii, component))
+
+    def weighted(self, weights: Array) -> Regularizer:
+        raise ValueError(
+            "Group takes a weight a group, not a coordinate: write Group(Weighted(reg, weights), "
+            "groups) with one weight a group."
+        )
+
+    @property
+    def absolute(self) -> bool:
+        return True
+
+    @property
+    def homogeneous(self) -> bool:
+        return self.reg.homogeneous
+
+
+def _numbered(groups: Any) -> tuple[np.ndarray, int]:
+    """The group of every coordinate as a number 0 .. count - 1, and count."""
+    if isinstance(groups, Sequence) and len(groups) and np.ndim(groups[0]) == 1:
+        members = np.concatenate([np.asarray(group, dtype=int) for group in groups])
+        if not np.array_equal(np.sort(members), np.arange(members.size)):
+            raise ValueError(
+                "Group needs every coordinate 0 .. n - 1 in exactly one list of groups, but the "
+                f"lists hold {np.sort(members).tolist()}."
+            )
+        ids = np.empty(members.size, dtype=int)
+        ids[members] = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        return ids, len(groups)
+    ids = np.asarray(groups)
+    if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
+        raise ValueError(
+            "Group needs the group of every coordinate as a vector of whole numbers, or a list of "
+            f"lists of coordinates, but groups = {groups!r} was given."
+        )
+    names, ids = np.unique(ids, return_inverse=True)
+    return ids, names.size

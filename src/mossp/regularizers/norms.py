@@ -1,0 +1,233 @@
+"""Regularisers whose concave part is a norm of the whole vector: l2, top-k, and both together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mossp import prox
+from mossp.prox import Array, aligned, nonzero, norm, rank, water_level
+from mossp.regularizers.base import Regularizer, concrete, require
+from mossp.regularizers.sloped import SlopedL1
+
+
+class L1MinusL2(SlopedL1):
+    """lam (|x|_1 - |x|_2): h = lam |x|_1, g = lam |x|_2.
+
+    Zero on vectors with one nonzero entry, and scale-free: no size at which an entry counts as
+    large. Good when the columns of the data are strongly correlated.
+
+    >>> import numpy as np
+    >>> float(L1MinusL2(1.0)(np.array([3.0, -4.0])))
+    2.0
+    """
+
+    lam: Array
+
+    def __check_init__(self) -> None:
+        require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
+
+    @property
+    def slope(self) -> Array:
+        return self.lam
+
+    def g(self, x: Array) -> Array:
+        xp, x, lam = aligned(x, self.lam)
+        return lam * norm(xp, x)
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return prox.prox_l2(v, mu * self.lam)
+
+    def subgradient_g(self, x: Array) -> Array:
+        xp, x, lam = aligned(x, self.lam)
+        return lam * (x / nonzero(xp, norm(xp, x)))
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        xp, x, w = aligned(x, w)
+        # At 0 the set is the dual ball: projection = identity minus the prox of the norm.
+        return xp.where(norm(xp, x) == 0, w - self.prox_g(w, 1.0), self.subgradient_g(x))
+
+    def weighted(self, weights: Array) -> Regularizer:
+        return WeightedL1MinusL2(self.lam, weights)
+
+
+class WeightedL1MinusL2(SlopedL1):
+    """lam (|Wx|_1 - |Wx|_2), W = diag(weights)."""
+
+    lam: Array
+    weights: Array
+
+    @property
+    def slope(self) -> Array:
+        return self.lam * self.weights
+
+    def g(self, x: Array) -> Array:
+        xp, x, lam, weights = aligned(x, self.lam, self.weights)
+        return lam * norm(xp, weights * x)
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return prox.prox_weighted_l2(v, mu * self.lam, self.weights)
+
+    def subgradient_g(self, x: Array) -> Array:
+        xp, x, lam, weights = aligned(x, self.lam, self.weights)
+        return lam * weights * (weights * x / nonzero(xp, norm(xp, weights * x)))
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        xp, x, w, weights = aligned(x, w, self.weights)
+        at_zero = norm(xp, weights * x) == 0
+        return xp.where(at_zero, w - self.prox_g(w, 1.0), self.subgradient_g(x))
+
+
+class Truncated(SlopedL1):
+    """h = lam |x|_1, g = lam times a norm in which the k largest entries count by their size."""
+
+    lam: Array
+    k: Array
+
+    def __check_init__(self) -> None:
+        require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
+        whole = "a whole number k >= 0"
+        require(self, "k", self.k, whole, lambda k: (k >= 0) & (k == np.floor(k)))
+
+    @property
+    def slope(self) -> Array:
+        return self.lam
+
+    def weighted(self, weights: Array) -> Regularizer:
+        given = concrete(weights)
+        if given is not None and not np.all((given == 0) | (given == 1)):
+            raise ValueError(
+                f"{type(self).__name__} takes only the weights 0 and 1, because the proximal map "
+                f"of a weighted sum of the k largest entries is not known, but {given!r} was given."
+            )
+        return MaskedTruncated(self, weights)
+
+
+def _tied_at_level(x: Array, k: Array) -> tuple[Array, Array, Array, Array]:
+    """The k-th largest |x_i|, which |x_i| are above and at it, and how many of the latter count.
+
+    A level of 0 means that at least n - k entries are zero, infinity that k = 0.
+    """
+    xp, x, k = aligned(x, k)
+    a = xp.abs(x)
+    level = xp.sum(xp.where(rank(xp, a) == k - 1, a, 0.0))
+    level = xp.where(xp.asarray(k) < 1, xp.inf, level)
+    above, at = a > level, a == level
+    return level, above, at, k - xp.sum(xp.astype(above, a.dtype))
+
+
+def _full_rank(x: Array, k: Array) -> Array:
+    """1 at the k largest |x_i|, 0 elsewhere; ties by position."""
+    xp, x, k = aligned(x, k)
+    return xp.astype(rank(xp, xp.abs(x)) < k, x.dtype)
+
+
+class TruncatedL1(Truncated):
+    """lam (|x|_1 - sum of the k largest |x_i|): h = lam |x|_1, g = lam (that sum).
+
+    Zero exactly on vectors with at most k nonzeros. For when the wanted number of nonzeros is
+    known: with lam large enough the solution has at most k.
+
+    >>> import numpy as np
+    >>> float(TruncatedL1(2.0, k=1)(np.array([3.0, -0.5, 1.0])))
+    3.0
+    """
+
+    def g(self, x: Array) -> Array:
+        xp, x, lam = aligned(x, self.lam)
+        return lam * xp.sum(_full_rank(x, self.k) * xp.abs(x))
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return prox.prox_top_k(v, mu * self.lam, self.k)
+
+    def subgradient_g(self, x: Array) -> Array:
+        xp, x, lam = aligned(x, self.lam)
+        return lam * xp.sign(x) * _full_rank(x, self.k)
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        xp, x, w, lam = aligned(x, w, self.lam)
+        level, above, at, left = _tied_at_level(x, self.k)
+        # Ties at a level > 0 share what is left: lam sign(x) theta, 0 <= theta <= 1, sum = left.
+        d = xp.sign(x) * w
+        shared = xp.clip(d - water_level(xp, d, lam, left * lam, at), 0.0, lam)
+        # Ties at 0: the dual ball of the norm with k = left.
+        free = xp.where(x == 0, w, 0.0)
+        ball = free - prox.prox_top_k(free, lam, left)
+        tied = xp.where(level > 0, xp.sign(x) * shared, ball)
+        return xp.where(above, lam * xp.sign(x), xp.where(at, tied, 0.0))
+
+
+class TruncatedL1MinusL2(Truncated):
+    """lam (|r|_1 - |r|_2), r = x without its k largest entries.
+
+    h = lam |x|_1, g = lam (sum of the k largest |x_i| + |r|_2). As L1MinusL2, but the k largest
+    entries are free of shrinkage; zero on vectors with at most k + 1 nonzeros.
+
+    >>> import numpy as np
+    >>> float(TruncatedL1MinusL2(1.0, k=1)(np.array([9.0, 3.0, -4.0])))
+    2.0
+    """
+
+    def g(self, x: Array) -> Array:
+        xp, x, lam = aligned(x, self.lam)
+        head = _full_rank(x, self.k)
+        return lam * (xp.sum(head * xp.abs(x)) + norm(xp, (1 - head) * x))
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return prox.prox_top_k_l2(v, mu * self.lam, self.k)
+
+    def subgradient_g(self, x: Array) -> Array:
+        xp, x, lam = aligned(x, self.lam)
+        head = _full_rank(x, self.k)
+        rest = (1 - head) * x
+        return lam * (head * xp.sign(x) + rest / nonzero(xp, norm(xp, rest)))
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        xp, x, w, lam = aligned(x, w, self.lam)
+        level, above, at, left = _tied_at_level(x, self.k)
+        size = norm(xp, (1 - _full_rank(x, self.k)) * x)
+        safe = nonzero(xp, size)
+        # Ties at a level > 0: lam sign(x) (level/size + theta (1 - level/size)), sum theta = left;
+        # no tie is left over where the rest is smaller than the level, so theta = 1 there.
+        base = lam * xp.clip(xp.where(level > 0, level, 0.0) / safe, None, 1.0)
+        d = xp.sign(x) * w - base
+        shared = base + xp.clip(
+            d - water_level(xp, d, lam - base, left * (lam - base), at), 0.0, lam - base
+        )
+        smooth = xp.where(
+            above, lam * xp.sign(x), xp.where(at, xp.sign(x) * shared, lam * x / safe)
+        )
+        # At most k nonzeros: on the zeros, the dual ball of the norm with k - (nonzeros).
+        free = xp.where(x == 0, w, 0.0)
+        spare = aligned(x, self.k)[2] - xp.sum(xp.astype(x != 0, x.dtype))
+        ball = free - prox.prox_top_k_l2(free, lam, xp.clip(xp.asarray(spare), 0.0, None))
+        return xp.where(size == 0, xp.where(x == 0, ball, lam * xp.sign(x)), smooth)
+
+
+class MaskedTruncated(SlopedL1):
+    """A truncated regulariser of the coordinates with weight 1, nothing on those with weight 0.
+
+    A zero adds nothing to the k largest, so leaving a coordinate out is setting it to zero.
+    """
+
+    reg: Truncated
+    weights: Array
+
+    @property
+    def slope(self) -> Array:
+        return self.weights * self.reg.lam
+
+    def g(self, x: Array) -> Array:
+        _, x, weights = aligned(x, self.weights)
+        return self.reg.g(weights * x)
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        xp, v, weights = aligned(v, self.weights)
+        return xp.where(weights == 0, v, self.reg.prox_g(weights * v, mu))
+
+    def subgradient_g(self, x: Array) -> Array:
+        _, x, weights = aligned(x, self.weights)
+        return weights * self.reg.subgradient_g(weights * x)
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        _, x, w, weights = aligned(x, w, self.weights)
+        return weights * self.reg.nearest_g(weights * x, weights * w)

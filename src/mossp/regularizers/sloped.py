@@ -1,0 +1,95 @@
+"""What follows from h(x) = sum_i s_i |x_i|, which nearly every regulariser here shares."""
+
+from __future__ import annotations
+
+import abc
+
+from mossp import prox
+from mossp.prox import Array, aligned
+from mossp.regularizers.base import Regularizer
+
+
+class SlopedL1(Regularizer):
+    """Any regulariser with h(x) = sum_i s_i |x_i|, s = `slope` a number or one a coordinate."""
+
+    @property
+    @abc.abstractmethod
+    def slope(self) -> Array:
+        """The slope s of h."""
+
+    def h(self, x: Array) -> Array:
+        xp, x, s = aligned(x, self.slope)
+        return xp.sum(s * xp.abs(x))
+
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        return prox.soft_threshold(v, mu * self.slope)
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        xp, x, w, s = aligned(x, w, self.slope)
+        return xp.where(x == 0, xp.clip(w, -s, s), s * xp.sign(x))
+
+    @property
+    def separable(self) -> bool:
+        return True
+
+    @property
+    def absolute(self) -> bool:
+        return True
+
+    @property
+    def homogeneous(self) -> bool:
+        return True
+
+
+class Separable(SlopedL1):
+    """h = s |x|_1 and g(x) = sum_i value(|x_i|), value convex and flat at 0."""
+
+    @abc.abstractmethod
+    def value(self, a: Array) -> Array:
+        """The g of one coordinate, at a = |x_i|."""
+
+    @abc.abstractmethod
+    def slopes(self, a: Array) -> tuple[Array, Array]:
+        """The left and right derivatives of `value` at a."""
+
+    def g(self, x: Array) -> Array:
+        xp, x = aligned(x)
+        return xp.sum(self.value(xp.abs(x)))
+
+    def subgradient_g(self, x: Array) -> Array:
+        xp, x = aligned(x)
+        return xp.sign(x) * self.slopes(xp.abs(x))[0]
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        xp, x, w = aligned(x, w)
+        sign, (low, high) = xp.sign(x), self.slopes(xp.abs(x))
+        return sign * xp.minimum(xp.maximum(sign * w, low), high)
+
+    def weighted(self, weights: Array) -> Regularizer:
+        return WeightedSeparable(self, weights)
+
+
+class WeightedSeparable(SlopedL1):
+    """sum_i w_i (h_i - g_i): in every coordinate, mu is multiplied by the weight."""
+
+    reg: Separable
+    weights: Array
+
+    @property
+    def slope(self) -> Array:
+        return self.weights * self.reg.slope
+
+    def g(self, x: Array) -> Array:
+        xp, x, w = aligned(x, self.weights)
+        return xp.sum(w * self.reg.value(xp.abs(x)))
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return self.reg.prox_g(v, mu * self.weights)
+
+    def subgradient_g(self, x: Array) -> Array:
+        _, x, w = aligned(x, self.weights)
+        return w * self.reg.subgradient_g(x)
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        xp, x, w, weights = aligned(x, w, self.weights)
+        return weights * self.reg.nearest_g(x, w / prox.nonzero(xp, weights))

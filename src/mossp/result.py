@@ -1,0 +1,201 @@
+"""What a solve returns, how it is read, and how it is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from mossp.certificate import Certificate, Expectation
+from mossp.checkpoint import read_arrays, write_arrays
+
+PyTree = Any
+
+
+class Status(enum.Enum):
+    """Why a solve ended; the value is a sentence about it."""
+
+    CONVERGED = "The certificate holds at the tolerance."
+    BUDGET = "The budget is used up and the certificate does not hold at the tolerance yet."
+    DIVERGED = "The iterates grew without bound."
+    NONFINITE = "A function of the problem returned NaN or infinity."
+    INFEASIBLE_STATIONARY = (
+        "The end point violates the constraints, and a search for a feasible point from there "
+        "stops at a stationary point of the violation."
+    )
+    INTERRUPTED = "The run was interrupted (Ctrl-C or SIGTERM)."
+    STOPPED = "The callback or the end of the stream stopped the run."
+
+
+class Trace(NamedTuple):
+    """The run as it went: one row an observation, one column a replica where there are two axes.
+
+    The objective is evaluated on `rows` samples: all of them where that is cheap, else a fixed
+    random selection, since full passes would cost more than the run. `result.fun` is exact.
+    """
+
+    steps: np.ndarray
+    gradients: np.ndarray
+    seconds: np.ndarray
+    objective: np.ndarray
+    violation: np.ndarray
+    proximity: np.ndarray  # ||x - y||
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The answer, what it is worth, and what it cost.
+
+    x, fun, violation         the best replica's point, F there, ||(c_E, [c_I]_+)|| there
+    success                   whether the certificate holds at `tol`
+    status, message           why the solve ended, in a word and in sentences
+    certificate               judges x alone
+    expectation               the paper's residuals: root mean squares over replicas
+    steps, gradients          of each replica; gradients counts samples differentiated
+    hessian_products          samples behind Hessian-vector products that measured constants
+    seconds, compile_seconds  of the run, and of what came before it
+    xs, funs, violations      every replica
+    """
+
+    x: PyTree
+    fun: float
+    violation: float
+    success: bool
+    status: Status
+    message: str
+    certificate: Certificate
+    expectation: Expectation | None
+    steps: int
+    gradients: int
+    hessian_products: int
+    seconds: float
+    compile_seconds: float
+    trace: Trace
+    xs: PyTree
+    funs: np.ndarray
+    violations: np.ndarray
+    tol: float
+    settings: dict[str, Any]
+
+    def summary(self) -> str:
+        """The result in a few lines for people.
+
+        >>> import numpy as np, mossp
+        >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
+        >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=500)
+        >>> print(result.summary().splitlines()[0])
+        CONVERGED: mossp-r, 500 steps, 1 replica
+        """
+        c, s = self.certificate, self.settings
+        replicas = f"{len(self.funs)} replica{'s' * (len(self.funs) > 1)}"
+        judged = "full gradient" if c.samples is None else f"{c.samples:,} fresh samples"
+        lines = [
+            f"{self.status.name}: {s.get('method', '?')}, {self.steps:,} steps, {replicas}",
+            f"  {self.message}",
+            f"  objective F(x)          {self.fun:.8g}",
+            f"  violation ||c(x)||      {self.violation:.2e}",
+            f"  certificate ({c.form}, {judged}), tolerance {self.tol:.0e}",
+        ]
+        lines += [f"    {name:<23} {value:.2e}" for name, value in residual_rows(c)]
+        lines.append(
+            f"  {self.gradients:,} sample gradients a replica, {self.seconds:.2f} s"
+            f" (+ {self.compile_seconds:.2f} s to prepare and compile)"
+        )
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write to one .npz file, without pickle; an existing file is replaced atomically."""
+        return write_arrays(Path(path), *_pack(self))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read what `save` wrote; a damaged or foreign file is refused."""
+        return _unpack(*read_arrays(Path(path)))
+
+
+def residual_rows(c: Certificate) -> list[tuple[str, float]]:
+    """The residuals in the order in which they are read."""
+    return [
+        ("criticality ||u||", c.criticality),
+        ("proximity ||x - y||", c.proximity),
+        ("feasibility ||c||", c.feasibility),
+        ("infeasible stat. ||J c||", c.infeasible_stationarity),
+        ("complementarity", c.complementarity),
+    ]
+
+
+# A result as named arrays and JSON. ---------------------------------------------------------
+
+
+def _pack(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    arrays: dict[str, np.ndarray] = {}
+
+    def keep(name: str, tree: PyTree) -> Any:
+        """The tree with its arrays taken out: containers become JSON, leaves become names."""
+        if isinstance(tree, dict):
+            return {"dict": [[k, keep(f"{name}/{k}", v)] for k, v in tree.items()]}
+        if isinstance(tree, (list, tuple)) and not isinstance(tree, Trace):
+            kind = "list" if isinstance(tree, list) else "tuple"
+            return {kind: [keep(f"{name}/{i}", v) for i, v in enumerate(tree)]}
+        arrays[name] = np.asarray(tree)
+        return {"array": name}
+
+    r = result
+    trees = {"x": r.x, "xs": r.xs, "multipliers": r.certificate.multipliers, "trace": r.trace._asdict()}
+    certificate = dataclasses.asdict(dataclasses.replace(r.certificate, multipliers={}))
+    meta = {
+        "kind": "mossp result",
+        "trees": {name: keep(name, tree) for name, tree in trees.items()},
+        "certificate": certificate,
+        "expectation": None if r.expectation is None else r.expectation._asdict(),
+        "status": r.status.name,
+        "scalars": {
+            name: getattr(r, name)
+            for name in (
+                "fun", "violation", "success", "message", "steps", "gradients",
+                "hessian_products", "seconds", "compile_seconds", "tol", "settings",
+            )
+        },
+    }  # fmt: skip
+    arrays |= {"funs": r.funs, "violations": r.violations}
+    return arrays, json.loads(json.dumps(meta, default=str))
+
+
+def _unpack(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Result:
+    if meta.get("kind") != "mossp result":
+        raise ValueError("This file is not a result that mossp saved.")
+
+    def build(spec: Any) -> PyTree:
+        [(kind, content)] = spec.items()
+        if kind == "array":
+            return arrays[content]
+        if kind == "dict":
+            return {k: build(v) for k, v in content}
+        return (list if kind == "list" else tuple)(build(v) for v in content)
+
+    trees = {name: build(spec) for name, spec in meta["trees"].items()}
+    trace = trees["trace"]
+    certificate = Certificate(**{**meta["certificate"], "multipliers": trees["multipliers"]})
+    return Result(
+        x=trees["x"],
+        xs=trees["xs"],
+        funs=arrays["funs"],
+        violations=arrays["violations"],
+        trace=Trace(**{**trace, "rows": int(trace["rows"])}),
+        certificate=certificate,
+        expectation=None if meta["expectation"] is None else Expectation(**meta["expectation"]),
+        status=Status[meta["status"]],
+        **meta["scalars"],
+    )
+
+
+def as_start(x0: Any) -> PyTree:
+    """A start may be an earlier result."""
+    return x0.x if isinstance(x0, Result) else jax.tree.map(np.asarray, x0)

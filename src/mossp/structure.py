@@ -1,0 +1,90 @@
+"""x as the user has it, any pytree, and x as the paper has it, a vector in R^n."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+PyTree = Any
+
+
+class Structure(eqx.Module):
+    """The shape of a user's x. Every field is static: two equal structures share one program.
+
+    >>> s = Structure.of({"w": np.zeros((2, 2)), "b": np.zeros(1)})
+    >>> s.size, s.slices
+    (5, {'b': (0, 1), 'w': (1, 5)})
+    """
+
+    treedef: jax.tree_util.PyTreeDef = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    paths: tuple[str, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, tree: PyTree) -> Structure:
+        leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
+        paths = tuple(jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves)
+        return cls(treedef, tuple(np.shape(leaf) for _, leaf in leaves), paths)
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def slices(self) -> dict[str, tuple[int, int]]:
+        """Where each leaf lies in the vector."""
+        ends = np.cumsum([0] + [math.prod(shape) for shape in self.shapes]).tolist()
+        return {p: (a, b) for p, a, b in zip(self.paths, ends[:-1], ends[1:], strict=True)}
+
+    @property
+    def is_vector(self) -> bool:
+        return self.paths == ("",) and len(self.shapes[0]) == 1
+
+    def ravel(self, tree: PyTree, dtype: Any = np.float64) -> np.ndarray:
+        leaves = jax.tree.leaves(tree)
+        return np.concatenate([np.ravel(np.asarray(leaf, dtype)) for leaf in leaves])
+
+    def unravel(self, x: Any) -> PyTree:
+        """The user's x from the vector; works on tracers and on NumPy arrays alike."""
+        if self.is_vector:
+            return x
+        parts = [x[a:b].reshape(s) for (a, b), s in zip(self.slices.values(), self.shapes)]
+        return jax.tree.unflatten(self.treedef, parts)
+
+
+class Fixed(eqx.Module):
+    """A plain function as a pytree without leaves: `jit` tells two apart by identity."""
+
+    function: Callable[..., Any] = eqx.field(static=True)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def as_pytree(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that `jit` takes as an argument: its arrays are leaves, the rest is static.
+
+    Modules and `jax.tree_util.Partial` carry their arrays as leaves already, so that new values
+    of them need no new program; anything else is told apart by identity.
+    """
+    if isinstance(function, (eqx.Module, jax.tree_util.Partial)):
+        return function
+    return Fixed(function)
+
+
+def with_dtype(tree: PyTree, dtype: Any) -> PyTree:
+    """Numbers become arrays of one type, so that 0.1 and np.float32(0.1) share a program."""
+
+    def convert(leaf: Any) -> Any:
+        if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, jax.Array)):
+            return leaf
+        kind = np.result_type(leaf).kind
+        return jnp.asarray(leaf, dtype if kind == "f" else None)
+
+    return jax.tree.map(convert, tree)
