@@ -79,7 +79,7 @@ def test_lipschitz_constant():
 
 
 def test_a_stationary_point_of_the_smoothed_function_is_critical():
-    """z = x + mu s with s in both dh(x) and dg(x): both proximal points are x, both values equal."""
+    """At z = x + mu s, s in dh(x) and in dg(x), both proximal points are x and the values agree."""
     reg, mu = L1MinusL2(0.6), 0.7
     x = np.array([0.0, 2.0, 0.0])
     z = x + mu * reg.subgradient_g(x)
@@ -89,14 +89,14 @@ def test_a_stationary_point_of_the_smoothed_function_is_critical():
 
 
 def test_potential_and_its_lower_bound():
-    """Q = |x - t|^2/2 with l1 - l2, G = lam: the bound holds, and nearly with equality somewhere."""
+    """For Q = |x - t|^2/2 with l1 - l2, where G = lam."""
     reg, target = L1MinusL2(0.6), np.array([0.1, -0.2, 0.0, 0.3, 0.1])
 
     def Q(x):
         return (x - target) @ (x - target) / 2
 
-    # F >= Q >= 0, with F(0) = |t|^2/2; its infimum lies between.
-    F_star = min(Q(x) + reg(x) for x in np.vstack([np.zeros(5), np.diag(target)]))
+    # All |t_i| are below lam, so that F* is reached with one nonzero: there l1 - l2 is 0.
+    F_star = min(Q(x) + reg(x) for x in np.diag(target))
     for z, mu in draws():
         x = z + np.random.default_rng(0).normal(size=5)
         value = moreau.potential(Q(x), reg, x, z, mu)

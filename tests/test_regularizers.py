@@ -1,4 +1,4 @@
-"""Every regulariser: proximal maps, nearest subgradients, wrappers, checks of values, compilation."""
+"""Every regulariser: proximal maps, nearest subgradients, wrappers, values, compilation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 
 from mossp.regularizers import (
     L1,
@@ -74,8 +75,13 @@ WRAPPED = {
         {"a": (0, 1), "b": (1, 3), "c": (3, 4), "d": (4, 6)}
     ),
 }
-GROUPED = {f"Group-{name}": Group(reg, IDS) for name, reg in PLAIN.items()}
+GROUPED = {
+    f"Group-{name}": Group(PLAIN[name], IDS)
+    for name in ("L1MinusL2", "CappedL1", "MCP", "TruncatedL1", "TruncatedL1MinusL2")
+}
 ALL = PLAIN | WRAPPED | GROUPED
+# Another k is the same program.
+PROGRAMS = [name for name in ALL if not name.endswith(("-0", "-all"))]
 
 
 def points(reg, count=30, seed=3):
@@ -96,7 +102,7 @@ def points(reg, count=30, seed=3):
 
 @pytest.mark.parametrize("name", ALL)
 def test_check_finds_nothing(name):
-    check_regularizer(ALL[name], n=N, trials=25)
+    check_regularizer(ALL[name], n=N, trials=12)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -113,11 +119,11 @@ def test_nearest_subgradients_equal_the_limit_of_the_proximal_maps(name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_nearest_point_of_the_difference_of_subdifferentials(name):
-    """q is in dh - dg, by directional derivatives, and no element of dh - dg is nearer to v."""
+    """The answer is in dh - dg, by directional derivatives, and no element of it is nearer."""
     reg, rng = ALL[name], np.random.default_rng(0)
-    for x, v in points(reg, 16):
+    for x, v in points(reg, 10):
         q = reg.nearest(x, v)
-        for _ in range(12):
+        for _ in range(8):
             d = rng.normal(size=N) * (rng.random(N) < 0.5)
             t = 1e-7
             slope = (reg.h(x + t * d) - reg.h(x)) / t + (reg.g(x - t * d) - reg.g(x)) / t
@@ -135,7 +141,7 @@ def test_subgradient_is_an_element_of_the_subdifferential(name):
         assert np.allclose(reg.nearest_g(x, s), s, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_compiled_and_batched_equal_numpy(name):
     reg = ALL[name]
 
@@ -165,7 +171,7 @@ def test_numpy_in_numpy_out_and_dtype_kept(name):
     assert np.isfinite(reg(x))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_are_finite_at_zero_and_ties(name):
     reg = ALL[name]
     gradient = jax.jit(
@@ -209,7 +215,7 @@ def test_values_equal_the_penalties_they_are_named_after():
     assert TruncatedL1MinusL2(lam, 2)(x) == pytest.approx(expected)
     expected = lam * ((W * a).sum() - np.linalg.norm(W * a))
     assert Weighted(L1MinusL2(lam), W)(x) == pytest.approx(expected)
-    radii = [np.linalg.norm(x[IDS == i]) for i in range(3)]
+    radii = [np.linalg.norm(x[i]) for i in ([0, 2], [1, 4], [3, 5])]
     assert Group(L1(lam), IDS)(x) == pytest.approx(lam * sum(radii))
 
 
@@ -262,14 +268,13 @@ def test_blocks_take_and_return_pytrees():
     flat = reg.on(
         {"layers/0/b": (0, 2), "layers/0/w": (2, 6), "layers/1/w": (6, 9), "scale": (9, 10)}
     )
-    vector, unravel = jax.flatten_util.ravel_pytree(x)
-    vector = np.asarray(vector)
+    vector = np.asarray(ravel_pytree(x)[0])
     for ours, theirs in (
         (reg.prox_g(x, 0.5), flat.prox_g(vector, 0.5)),
         (reg.subgradient_g(x), flat.subgradient_g(vector)),
         (reg.nearest(x, x), flat.nearest(vector, vector)),
     ):
-        assert np.allclose(jax.flatten_util.ravel_pytree(ours)[0], theirs, atol=1e-6)
+        assert np.allclose(ravel_pytree(ours)[0], theirs, atol=1e-6)
     assert flat.subgradient_g(vector)[9] == 0.0
     compiled = jax.jit(lambda reg, x: reg.prox_g(x, 0.5))(reg, x)
     assert np.allclose(compiled["layers"][0]["w"], reg.prox_g(x, 0.5)["layers"][0]["w"], atol=1e-6)
@@ -360,9 +365,10 @@ def planted(method, mistake):
         ),
         ("prox_h", lambda self, v, mu: Elastic.prox_h(self, v, 1.001 * mu), "prox_h is wrong"),
         ("prox_g", lambda self, v, mu: v, "prox_g is wrong: at v = .* mu = .* by "),
-        ("prox_g", lambda self, v, mu: v / 0 * 0, "prox_g must return finite"),
+        ("prox_g", lambda self, v, mu: v * np.nan, "prox_g must return finite"),
         ("prox_g", lambda self, v, mu: v[:2], "prox_g must return a vector of shape"),
-        ("g", lambda self, x: self.lam * jnp.sqrt(jnp.abs(x)).sum(), "prox_g is wrong"),
+        ("g", lambda self, x: self.lam * jnp.sqrt(jnp.abs(x)).sum(), "g is not convex"),
+        ("g", lambda self, x: 0.9 * Elastic.g(self, x), "prox_g is wrong"),
         ("g", lambda self, x: self.lam * jnp.abs(x), "g.x. must be a single number"),
         ("subgradient_g", lambda self, x: 0.5 * self.lam * x, "subgradient_g is wrong"),
         ("subgradient_g", lambda self, x: self.lam * jnp.ones_like(x), "subgradient_g is wrong"),

@@ -63,33 +63,32 @@ def estimate_constants(
     with jax.enable_x64(True):
         oracles = problem.oracles(x0)
         x = jnp.asarray(Structure.of(x0).ravel(x0))
-        draws = sample_draws(problem, oracles, batch_size, seed, np.float64)
+        draws = sample_draws(problem, batch_size, seed, np.float64)
         return Constants(*map(float, _estimate(oracles, x, draws, batch_size, seed)))
 
 
-def sample_draws(
-    problem: Problem, oracles: Oracles, batch_size: int, seed: Any, dtype: Any, number: Any = 0
-) -> Any:
-    """Mini-batches on which constants are measured, or what stands for them in the source."""
+def sample_draws(problem: Problem, batch_size: int, seed: Any, dtype: Any) -> Any:
+    """What the source makes mini-batches from, for those on which constants are measured."""
+    if problem.data is None:
+        return None
     if isinstance(problem.data, Stream):
         batches = problem.data.peek(STREAM_BATCHES)
         return with_dtype(jax.tree.map(lambda *a: np.stack(a), *batches), dtype)
-    count = max(MINI_BATCHES, -(-POOLED_ROWS // batch_size))
-    if problem.data is None:
-        return None
-    key = keys.key(seed, keys.Purpose.CONSTANTS, 0, number)
-    return _draw(oracles.source, key, count, batch_size)
+    key = keys.key(seed, keys.Purpose.CONSTANTS)
+    number = max(MINI_BATCHES, -(-POOLED_ROWS // batch_size))
+    return _draw(problem.source(dtype), key, number, batch_size)
 
 
 @jax.jit(static_argnums=(2, 3))
-def _draw(source: Any, key: jax.Array, count: int, batch_size: int) -> Any:
-    return source.draw(key, count, batch_size)
+def _draw(source: Any, key: jax.Array, number: int, batch_size: int) -> Any:
+    return source.draw(key, number, batch_size)
 
 
 @jax.jit(static_argnums=3)
 def _estimate(oracles: Oracles, x: Vector, draws: Any, batch_size: int, seed: Any) -> Constants:
     key = keys.key(seed, keys.Purpose.PERTURB)
-    L_f, L_batch, sigma, G = smoothness(oracles, x, draws, batch_size)
+    L_f, sigma, G = smoothness(oracles, x, draws, batch_size)
+    L_batch = jnp.maximum(batch_smoothness(oracles, x, draws, batch_size), L_f)
     reach = 0.5 * jnp.maximum(jnp.linalg.norm(x), 1.0)
     around = jax.random.normal(key, (4, x.size), x.dtype)
     around = x + reach * around / jnp.linalg.norm(around, axis=1, keepdims=True)
@@ -129,40 +128,48 @@ def spectral_norm(apply: Callable[[Vector], Vector], n: int, dtype: Any) -> jax.
     return lax.fori_loop(0, POWER_ITERATIONS, iterate, (start_vector(n, dtype), zero))[1]
 
 
+def gradient_on(oracles: Oracles, draws: Any, j: Any, batch_size: int) -> Callable[[Vector], Vector]:
+    """x -> the gradient on the j-th of the given mini-batches."""
+    draw = jax.tree.map(lambda d: d[j], draws)
+    batch = oracles.source.batch(draw, batch_size)
+    return lambda x: oracles.gradient(x, batch)
+
+
+def hessian_vector(gradient: Callable[[Vector], Vector], x: Vector, v: Vector) -> Vector:
+    return jax.jvp(gradient, (x,), (v,))[1]
+
+
+def batch_smoothness(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> jax.Array:
+    """The largest smoothness constant of a mini-batch's loss, over some mini-batches."""
+
+    def at(j: Any) -> jax.Array:
+        gradient = gradient_on(oracles, draws, j, batch_size)
+        return spectral_norm(lambda v: hessian_vector(gradient, x, v), x.size, x.dtype)
+
+    return jnp.max(lax.map(at, jnp.arange(min(count(draws), MINI_BATCHES))))
+
+
 def smoothness(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> tuple[Any, ...]:
-    """(L_f, largest L of a mini-batch, sigma, ||grad f||), from the given mini-batches."""
-
-    def gradient_at(draw: Any) -> Callable[[Vector], Vector]:
-        batch = oracles.source.batch(draw, batch_size)
-        return lambda x: oracles.gradient(x, batch)
-
-    def hessian_vector(draw: Any, v: Vector) -> Vector:
-        return jax.jvp(gradient_at(draw), (x,), (v,))[1]
-
-    n, dtype = x.size, x.dtype
-    if draws is None:  # a deterministic loss
-        L = spectral_norm(lambda v: hessian_vector(None, v), n, dtype)
-        G = jnp.linalg.norm(gradient_at(None)(x))
-        return L, L, jnp.zeros((), dtype), G
-    count = jax.tree.leaves(draws)[0].shape[0]
+    """(L_f, sigma, ||grad f||), the mean over all the given mini-batches standing for f."""
 
     def mean(function: Callable[[Any], Any]) -> Any:
-        total = lax.fori_loop(
-            0,
-            count,
-            lambda j, t: t + function(jax.tree.map(lambda d: d[j], draws)),
-            jnp.zeros_like(x),
-        )
-        return total / count
+        add = lambda j, total: total + function(j)  # noqa: E731
+        return lax.fori_loop(0, count(draws), add, jnp.zeros_like(x)) / count(draws)
 
-    some = jax.tree.map(lambda d: d[:MINI_BATCHES], draws)
-    L_batch = jnp.max(
-        lax.map(lambda draw: spectral_norm(lambda v: hessian_vector(draw, v), n, dtype), some)
-    )
-    L_f = spectral_norm(lambda v: mean(lambda draw: hessian_vector(draw, v)), n, dtype)
-    g = mean(lambda draw: gradient_at(draw)(x))
-    spread = lax.map(lambda draw: jnp.sum((gradient_at(draw)(x) - g) ** 2), some)
-    return L_f, jnp.maximum(L_batch, L_f), jnp.sqrt(jnp.mean(spread)), jnp.linalg.norm(g)
+    def gradient_at(j: Any) -> Callable[[Vector], Vector]:
+        return gradient_on(oracles, draws, j, batch_size)
+
+    pooled = lambda v: mean(lambda j: hessian_vector(gradient_at(j), x, v))  # noqa: E731
+    L_f = spectral_norm(pooled, x.size, x.dtype)
+    g = mean(lambda j: gradient_at(j)(x))
+    spread = lax.map(lambda j: jnp.sum((gradient_at(j)(x) - g) ** 2), jnp.arange(count(draws)))
+    return L_f, jnp.sqrt(jnp.mean(spread)), jnp.linalg.norm(g)
+
+
+def count(draws: Any) -> int:
+    """How many mini-batches; a deterministic loss has one."""
+    leaves = jax.tree.leaves(draws)
+    return leaves[0].shape[0] if leaves else 1
 
 
 def jacobian_norm_squared(oracles: Oracles, x: Vector, rows: Any = 1.0) -> jax.Array:

@@ -122,16 +122,14 @@ def advance(
     return jax.vmap(one)(carry, context.replicas)
 
 
-@functools.partial(jax.jit, static_argnames=("batch_size", "first"))
-def retune(
-    context: Context, carry: Carry, draws: Any, K: Any, target: Any, *, batch_size: int, first: bool
-) -> Carry:
+@functools.partial(jax.jit, static_argnames="batch_size")
+def retune(context: Context, carry: Carry, tuner: tuning.Tuner, *, batch_size: int) -> Carry:
     """rho and mu of every replica, measured at its current point."""
 
     def one(carry: Carry) -> Carry:
         schedule, state = tuning.retune(
-            context.oracles, context.method, carry.schedule, carry.state,
-            None if first else carry.last, carry.reference, draws, batch_size, K, target,
+            context.oracles, context.method, carry.schedule, carry.state, carry.last,
+            carry.reference, tuner, batch_size,
         )  # fmt: skip
         return carry._replace(schedule=schedule, state=state, reference=state.x)
 

@@ -47,11 +47,17 @@ def aligned(v: Array, *numbers: Array) -> tuple[Any, ...]:
 
 
 def iterate(xp: Any, count: int, body: Callable[[Any], Any], state: Any) -> Any:
-    """Apply body `count` times; one compiled loop in JAX, so that compilation stays short."""
+    """Apply body `count` times; one compiled loop in JAX, so that compilation stays short.
+
+    Elsewhere it stops at a fixed point, which further passes would not change.
+    """
     if xp is jnp:
         return jax.lax.fori_loop(0, count, lambda _, s: body(s), state)
     for _ in range(count):
-        state = body(state)
+        last, state = state, body(state)
+        pairs = zip(jax.tree.leaves(last), jax.tree.leaves(state), strict=True)
+        if all(bool(xp.all(old == new)) for old, new in pairs):
+            break
     return state
 
 

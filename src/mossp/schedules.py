@@ -32,7 +32,7 @@ class Parameters(NamedTuple):
 
 
 class Schedule(eqx.Module):
-    """Parameters by step: powers of k + 1, and an alpha that may fall geometrically at the end.
+    """Parameters by step: powers of k + 1; alpha and mu may fall geometrically at the end.
 
     Only the values differ between rules, so that all rules share one compiled program.
 
@@ -47,15 +47,16 @@ class Schedule(eqx.Module):
     rho_power: Any = 0.0
     mu_power: Any = 0.0
     alpha_power: Any = 0.0
-    alpha_end: Any = 1.0  # alpha is multiplied by this at `settled`, and by less before it
-    settle_from: Any = 0.0  # the step from which alpha falls
+    mu_end: Any = 1.0  # mu is multiplied by this at the step `settled`, and by less before it
+    alpha_end: Any = 1.0  # alpha likewise
+    settle_from: Any = 0.0  # the step from which they fall
     settled: Any = 1.0
 
     def at(self, k: Any) -> Parameters:
         t = jnp.asarray(k + 1, jnp.result_type(self.mu, float))
         late = jnp.clip((t - self.settle_from) / (self.settled - self.settle_from), 0.0, 1.0)
         return Parameters(
-            mu=self.mu * t**self.mu_power,
+            mu=self.mu * t**self.mu_power * self.mu_end**late,
             rho=self.rho * t**self.rho_power,
             alpha=jnp.minimum(1.0, self.alpha * t**self.alpha_power * self.alpha_end**late),
         )
@@ -266,10 +267,10 @@ class Auto(Rule):
     tuned: ClassVar[bool] = True
 
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
-        """alpha only: rho and mu are set by `tuning.retune` before the first step."""
+        """alpha only: rho, mu and mu_end are set by `tuning.retune` before the first step."""
         one = jnp.ones(())
         return Schedule(
-            rho=one, mu=one, alpha=one * 0.1, alpha_end=one * min(1.0, 200.0 / K),
+            rho=one, mu=one, alpha=one * 0.1, mu_end=one, alpha_end=one * min(1.0, 200.0 / K),
             settle_from=one * K / 2, settled=one * K,
         )  # fmt: skip
 

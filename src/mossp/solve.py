@@ -123,7 +123,7 @@ class Solve:
         if oracles.m:
             x0 = self.feasible_start(x0)
         self.start_point = x0
-        self.draws = sample_draws(self.problem, oracles, a.batch_size, a.seed, a.dtype)
+        self.draws = sample_draws(self.problem, a.batch_size, a.seed, a.dtype)
         constants: Any = None
         if not isinstance(a.rule, (Auto, Constant)):
             constants = _estimate(oracles, jnp.asarray(x0), self.draws, a.batch_size, a.seed)
@@ -135,9 +135,9 @@ class Solve:
         context = Context(
             oracles=oracles,
             method=with_dtype(a.method, a.dtype),
-            seed=jnp.asarray(a.seed, jnp.uint32),
-            replicas=jnp.arange(a.replicas),
-            first_alpha=jnp.asarray(1 / (1 + extra), a.dtype),
+            seed=np.uint32(a.seed),
+            replicas=np.arange(a.replicas),
+            first_alpha=np.asarray(1 / (1 + extra), a.dtype),
         )
         carry = loop.start(
             context, with_dtype(schedule, a.dtype), jnp.asarray(x0), extra,
@@ -186,11 +186,13 @@ class Solve:
 
     def retune(self, carry: Carry, k: int) -> Carry:
         self.count_products()
-        return loop.retune(
-            self.running.context, carry, self.draws,
-            jnp.asarray(self.a.steps, self.a.dtype), jnp.asarray(self.a.tol / 4, self.a.dtype),
-            batch_size=self.a.batch_size, first=k == 0,
-        )  # fmt: skip
+        tuner = tuning.Tuner(
+            draws=self.draws,
+            K=np.asarray(self.a.steps, self.a.dtype),
+            target=np.asarray(self.a.tol / 4, self.a.dtype),
+            first=np.asarray(k == 0),
+        )
+        return loop.retune(self.running.context, carry, tuner, batch_size=self.a.batch_size)
 
     def count_products(self) -> None:
         """Each constant of f takes so many Hessian-vector products of so many rows."""
@@ -206,7 +208,8 @@ class Solve:
             return rows, len(jax.tree.leaves(rows)[0])
         if isinstance(source, Finite) and N is not None and N > TRACE_ROWS:
             chosen = np.random.default_rng(int(Purpose.TRACE)).choice(N, TRACE_ROWS, replace=False)
-            return map_rows(lambda array: array[np.sort(chosen)], source.arrays), TRACE_ROWS
+            chosen.sort()
+            return map_rows(lambda a: jnp.asarray(np.asarray(a)[chosen]), source.arrays), TRACE_ROWS
         if isinstance(source, Sampler):
             return _sample(source, key(0, Purpose.TRACE), TRACE_ROWS), TRACE_ROWS
         return None, N or 1
@@ -485,11 +488,11 @@ def _sample(source: Sampler, random_key: jax.Array, count: int) -> PyTree:
 
 @jax.jit
 def _values(oracles: Oracles, x: Any, rows: PyTree) -> dict[str, Any]:
-    f = oracles.full_value if rows is None else lambda x: oracles.f(x, rows)
+    full = rows is None
     c, pullback = jax.vjp(oracles.c, x)
     return {
-        "the loss": f(x),
-        "the gradient of the loss": jax.grad(f)(x),
+        "the loss": oracles.full_value(x) if full else oracles.f(x, rows),
+        "the gradient of the loss": oracles.full_gradient(x) if full else oracles.gradient(x, rows),
         "a constraint": c,
         "the gradient of a constraint": pullback(jnp.ones_like(c))[0],
     }

@@ -6,17 +6,19 @@ A quadratic penalty ends at a violation of ||lam*|| / rho, and its stable step i
     L    = smoothness of the mini-batch losses + || sum_j lam_j Hess c_j ||
     rho  = ||lam|| / target                            the violation that is aimed at,
            at least 5 L / ||J||^2                      but strong enough to be felt,
-           at most K L / (20 ||J||^2)                  and weak enough that K steps of size mu
+           at most K L / (10 ||J||^2)                  and weak enough that K steps of size mu
     mu   = 1 / (L + 1.3 rho ||J||^2 + curvature)       travel the distance along the constraints
 
-The penalty's own gradient is exact, only d is noisy: alpha is 0.1 while the iterates travel and
-falls to 20 / K in the second half, which averages d over the last tenth of the run (an alpha of
-a then damps with a time constant of 2 / a steps, which is K / 10).
+Only d is noisy. alpha is 0.1 while the iterates travel and falls to 20 / K in the second half, so
+that d is averaged over the last tenth of the run (an alpha of a damps with a time constant of
+2 / a steps). A smaller alpha makes d smoother but leaves the spread of x where it is, at
+sigma sqrt(mu / L): so mu falls as well, to K^{-1/2} / L where it is larger than that. Under a strong
+penalty it is smaller from the start.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,10 +26,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from mossp.constants import (
+    batch_smoothness,
     constraint_curvature,
     jacobian_norm_squared,
     least_squares_multipliers,
-    smoothness,
+    start_vector,
 )
 from mossp.certificate import Witness
 from mossp.methods.base import Method
@@ -49,67 +52,69 @@ def retune_steps(K: int) -> tuple[int, ...]:
     return tuple(sorted({int(fraction * K) for fraction in RETUNE_AT}))
 
 
-def first_residual(oracles: Oracles, x: Vector, d: Vector, L: Any) -> Vector:
-    """d + s_h - s_g from a trial step at x: s_h in dh(x+), s_g in dg(y)."""
-    mu = 1 / L
-    return (oracles.regularizer.prox_g(x, mu) - oracles.regularizer.prox_h(x - mu * d, mu)) / mu
+class Tuner(NamedTuple):
+    """What retuning needs besides the run itself."""
+
+    draws: Any  # mini-batches on which the smoothness of f is measured
+    K: Any
+    target: Any  # the violation that is aimed at
+    first: Any  # whether this is before the first step
 
 
 def retune(
-    oracles: Oracles,
-    method: Method,
-    schedule: Schedule,
-    state: Any,
-    last: Witness | None,
-    reference: Vector,
-    draws: Any,
-    batch_size: int,
-    K: Any,
-    target: Any,
-) -> tuple[Schedule, Any]:
-    """New rho and mu at the current point; `last` is None before the first step."""
-    x, d = state.x, state.memory.d
-    L = smoothness(oracles, x, draws, batch_size)[1]
+    oracles: Oracles, method: Method, schedule: Schedule, state: Any, last: Witness,
+    reference: Vector, tuner: Tuner, batch_size: int,
+) -> tuple[Schedule, Any]:  # fmt: skip
+    """New rho and mu at the current point; `reference` is where they were set before."""
+    x, d, reg = state.x, state.memory.d, oracles.regularizer
+    L = batch_smoothness(oracles, x, tuner.draws, batch_size)
     # A loss without curvature still needs a finite step: one that moves x by at most 1000 ||x||.
     L = jnp.maximum(L, 1e-3 * jnp.linalg.norm(d) / jnp.maximum(jnp.linalg.norm(x), 1.0))
     L = jnp.maximum(L, jnp.finfo(x.dtype).tiny ** 0.5)
-    if oracles.m == 0:
-        return with_steps(method, schedule, state, jnp.zeros_like(L), 1 / L, last is None)
-    c = oracles.c(x)
-    if last is None:
-        r, near = first_residual(oracles, x, d, L), jnp.ones_like(c)
-    else:
-        r, near = d + last.s_h - last.s_g, rows_that_matter(oracles, x, c, reference)
-    felt = jnp.where(jnp.arange(oracles.m) < oracles.m_E, 1.0, c >= 0).astype(x.dtype)
-    lam = oracles.active(least_squares_multipliers(oracles, x, r, felt))
-
-    JJ = jnp.maximum(jacobian_norm_squared(oracles, x, near), jnp.finfo(x.dtype).tiny ** 0.5)
-    bend = constraint_curvature(oracles, x, lam)
-    L = L + bend
-    rho = jnp.clip(jnp.linalg.norm(lam) / target, 5 * L / JJ, jnp.maximum(K / 20, 5) * L / JJ)
-    curvature = jnp.maximum(rho * constraint_curvature(oracles, x, oracles.active(c)) - bend, 0)
-    mu = 1 / (L + 1.3 * rho * JJ + curvature)
-    return with_steps(method, schedule, state, rho, mu, last is None)
-
-
-def with_steps(
-    method: Method, schedule: Schedule, state: Any, rho: Any, mu: Any, first: bool
-) -> tuple[Schedule, Any]:
-    if not first:
-        state = method.rescale(state, mu / schedule.mu)
-    return eqx.tree_at(lambda s: (s.rho, s.mu), schedule, (rho, mu)), state
+    rho, mu = jnp.zeros_like(L), 1 / L
+    if oracles.m:
+        c = oracles.c(x)
+        trial = reg.prox_h(x - d / L, 1 / L)
+        # d + s_h - s_g, from the last step or, before the first, from a trial step of length 1/L
+        r = jnp.where(tuner.first, L * (reg.prox_g(x, 1 / L) - trial), d + last.s_h - last.s_g)
+        is_equality = jnp.arange(oracles.m) < oracles.m_E
+        felt = (is_equality | (c >= 0)).astype(x.dtype)
+        lam = oracles.active(least_squares_multipliers(oracles, x, r, felt))
+        near = is_equality | tuner.first | could_be_met(oracles, x, c, reference)
+        JJ = jacobian_scale(oracles, x, trial, near.astype(x.dtype))
+        # The Lagrangian bends by the first of these, the penalty rho ||c||^2 / 2 by rho the second.
+        bend, penalty_bend = lax.map(
+            lambda q: constraint_curvature(oracles, x, q), jnp.stack([lam, oracles.active(c)])
+        )
+        L = L + bend
+        strongest = jnp.maximum(tuner.K / 10, 5) * L / JJ
+        rho = jnp.clip(jnp.linalg.norm(lam) / tuner.target, 5 * L / JJ, strongest)
+        mu = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
+    state = method.rescale(state, jnp.where(tuner.first, 1.0, mu / schedule.mu))
+    mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * mu))
+    return eqx.tree_at(lambda s: (s.rho, s.mu, s.mu_end), schedule, (rho, mu, mu_end)), state
 
 
-def rows_that_matter(oracles: Oracles, x: Vector, c: Vector, reference: Vector) -> Vector:
-    """Equalities, and inequalities that are violated or could be before the next retuning.
+def jacobian_scale(oracles: Oracles, x: Vector, trial: Vector, rows: Vector) -> Any:
+    """||J||^2 at x; where it vanishes, as at x = 0 for the sphere, at a point a step away."""
 
-    A row is far when even 8 times the last stretch of the path would not reach it. Counting far
-    rows would make mu needlessly small: ||x||^2 <= 1e4 has a gradient of 200 where it is active.
+    def at(point: Vector) -> Any:
+        return jacobian_norm_squared(oracles, point, rows)
+
+    aside = x + 0.1 * jnp.maximum(jnp.linalg.norm(x), 1.0) * start_vector(x.size, x.dtype)
+    here, ahead, beside = lax.map(at, jnp.stack([x, trial, aside]))
+    smallest = jnp.finfo(x.dtype).tiny ** 0.5
+    return jnp.where(here > 1e-8 * beside, here, jnp.maximum(ahead, beside)) + smallest
+
+
+def could_be_met(oracles: Oracles, x: Vector, c: Vector, reference: Vector) -> Vector:
+    """Rows that are violated, or that 8 times the last stretch of the path would reach.
+
+    Counting the others would make mu needlessly small: ||x||^2 <= 1e4 has a gradient of 200 where
+    it is active, and a small one where a solution that never meets it lies.
     """
     if oracles.m == oracles.m_E:
-        return jnp.ones_like(c)
+        return jnp.ones(oracles.m, bool)
     _, backward = jax.vjp(oracles.c, x)
     lengths = lax.map(lambda e: jnp.linalg.norm(backward(e)[0]), jnp.eye(oracles.m, dtype=x.dtype))
-    reach = 8 * jnp.linalg.norm(x - reference)
-    near = (jnp.arange(oracles.m) < oracles.m_E) | (c + lengths * reach > 0)
-    return near.astype(x.dtype)
+    return c + lengths * 8 * jnp.linalg.norm(x - reference) > 0

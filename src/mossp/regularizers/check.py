@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -122,17 +123,14 @@ def _check_prox(
 def _check_midpoints(
     name: str, phi: Callable[[Any], Any], points: tuple[np.ndarray, ...], tol: float
 ) -> None:
-    for x in points:
-        for y in points:
-            ends, middle = (
-                _value(name, phi, x) + _value(name, phi, y),
-                _value(name, phi, (x + y) / 2),
+    values = [_value(name, phi, x) for x in points]
+    for (x, at_x), (y, at_y) in itertools.combinations(zip(points, values, strict=True), 2):
+        middle, ends = _value(name, phi, (x + y) / 2), at_x + at_y
+        if middle > ends / 2 + tol * (1 + abs(ends)):
+            raise ValueError(
+                f"{name} is not convex: half way between x = {_show(x)} and y = {_show(y)} it is "
+                f"above the mean of its values there by {middle - ends / 2:.3g}."
             )
-            if middle > ends / 2 + tol * (1 + abs(ends)):
-                raise ValueError(
-                    f"{name} is not convex: half way between x = {_show(x)} and y = {_show(y)} it "
-                    f"is above the mean of its values there by {middle - ends / 2:.3g}."
-                )
 
 
 def _check_subgradient(

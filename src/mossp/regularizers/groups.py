@@ -79,8 +79,7 @@ class Group(Regularizer):
         return self._radial(self.reg.nearest_g, x, w)
 
     def _aligned(self, x: Array, *more: Array) -> tuple[Any, ...]:
-        xp, x, *more, _ = aligned(x, *more, self.groups)  # traced groups make it JAX
-        return xp, x, *more
+        return aligned(x, *more, self.groups)[:-1]  # traced groups make it JAX
 
     def _scaled(self, prox: Callable[[Array, Array], Array], v: Array, mu: Array) -> Array:
         xp, v = self._aligned(v)

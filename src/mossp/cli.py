@@ -1,0 +1,319 @@
+"""The command `mossp`.
+
+    mossp solve      solve the built-in example, print the certificate, write a report
+    mossp methods    the methods and what they are
+
+Exit codes: 0 the certificate holds; 1 it ran and the certificate does not hold; 2 wrong input or
+something is missing; 130 interrupted.
+"""
+
+# No `from __future__ import annotations`: typer reads the annotations of functions in a function.
+import contextlib
+import dataclasses
+import importlib.util
+import inspect
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+SUCCESS, NOT_CERTIFIED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+STEPS = 25_000  # enough for the example's certificate at the default tolerance
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; errors become one sentence.
+
+    With MOSSP_TRACEBACK set, an error keeps its traceback.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal without a ✓ gets a ? for it
+            stream.reconfigure(errors="replace")
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError:
+        return _fail("The mossp command needs typer and rich: pip install 'mossp[cli]'")
+    try:
+        code = application()(
+            args=None if arguments is None else list(arguments),
+            prog_name="mossp",
+            standalone_mode=False,
+        )
+    except KeyboardInterrupt:
+        return _fail("Interrupted before there was a result.", INTERRUPTED)
+    except BrokenPipeError:  # as in `mossp methods | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOT_CERTIFIED
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        if os.environ.get("MOSSP_TRACEBACK"):
+            raise
+        return _fail(str(error))
+    except Exception as error:  # what the parser of the command line raises
+        if type(error).__name__ == "Abort":
+            return _fail("Interrupted before there was a result.", INTERRUPTED)
+        if not hasattr(error, "format_message"):
+            raise
+        return _fail(error.format_message())
+    return code if isinstance(code, int) else SUCCESS
+
+
+def _fail(sentence: str, code: int = WRONG_INPUT) -> int:
+    sentence = " ".join(sentence.split())
+    print(f"mossp: {sentence}", file=sys.stderr)
+    return code
+
+
+def application() -> Any:
+    """The typer application."""
+    import typer
+
+    app = typer.Typer(
+        help="Constrained stochastic optimisation with difference-of-convex regularisers.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    option = typer.Option
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            from mossp import __version__
+
+            print(f"mossp {__version__}")
+            raise typer.Exit
+
+    @app.callback()
+    def root(
+        version: Annotated[
+            bool,
+            option("--version", callback=show_version, is_eager=True, help="Show the version."),
+        ] = False,
+    ) -> None:
+        pass
+
+    @app.command("solve")
+    def solve_command(
+        method: Annotated[str, option(help="One of `mossp methods`.")] = "mossp-r",
+        steps: Annotated[int, option(help="Steps of each replica.")] = STEPS,
+        batch_size: Annotated[int, option(help="Samples a step.")] = 32,
+        replicas: Annotated[int, option(help="Independent runs; the best is returned.")] = 1,
+        seed: Annotated[int, option(help="Decides the start and the samples drawn.")] = 0,
+        tol: Annotated[float | None, option(help="What the certificate must meet: 0.01.")] = None,
+        schedule: Annotated[str, option(help="How parameters follow the step.")] = "auto",
+        out: Annotated[Path, option(help="Folder of the report.")] = Path("mossp-report"),
+        as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
+        no_report: Annotated[bool, option("--no-report", help="Write no report.")] = False,
+    ) -> int:
+        """Solve the built-in example: sparse logistic regression on a sphere."""
+        settings = {
+            "method": method, "steps": steps, "batch_size": batch_size, "replicas": replicas,
+            "seed": seed, "tol": tol, "schedule": schedule,
+        }  # fmt: skip
+        return _solve(settings, None if no_report else out, as_json)
+
+    @app.command("methods")
+    def methods_command() -> int:
+        """List the methods."""
+        return _methods()
+
+    return app
+
+
+# mossp solve ------------------------------------------------------------------------------------
+
+
+def _solve(settings: dict[str, Any], out: Path | None, as_json: bool) -> int:
+    import mossp
+    from mossp import examples
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise ValueError(f"--out must name a folder, but {out} is a file.")
+    if out is not None:
+        _need("A report", "jinja2", "matplotlib")
+    keep_compiled_programs()
+    problem, start, names = examples.breast_cancer()
+    # What a package prints goes to stderr, and stdout is ours. So does the bar.
+    with contextlib.redirect_stdout(sys.stderr), _plain_warnings():
+        result = mossp.solve(
+            problem, start(settings["seed"]), progress=sys.stderr.isatty(), **settings
+        )
+    if as_json:
+        print(json.dumps(as_object(result, names), allow_nan=False))
+    else:
+        _print_result(result)
+    sys.stdout.flush()
+    if out is not None:
+        from mossp.report import write_page
+
+        title = "Breast cancer: sparse logistic regression on a sphere"
+        path = write_page(result, out, title=title, names=names)
+        print(f"Report: {path}", file=sys.stderr if as_json else sys.stdout)
+    if result.status is mossp.Status.INTERRUPTED:
+        return INTERRUPTED
+    return SUCCESS if result.success else NOT_CERTIFIED
+
+
+def _need(what: str, *packages: str) -> None:
+    """Say before the run, not after it, what is missing."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(f"{what} needs {' and '.join(missing)}: pip install 'mossp[cli]'")
+
+
+def _print_result(result: Any) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from mossp.report import certificate_rows, explanation, numbers
+
+    console = Console(highlight=False)
+    s = result.settings
+    console.print(
+        f"{s['method']}, {numbers.counted(result.steps, 'step')}, "
+        f"{numbers.counted(len(result.funs), 'replica')}, "
+        f"{numbers.counted(result.gradients, 'sample gradient')} each, "
+        f"{numbers.duration(result.seconds)} "
+        f"(+ {numbers.duration(result.compile_seconds)} to prepare and compile)",
+        soft_wrap=True,
+    )
+    nonzeros = int(np.count_nonzero(result.x))
+    console.print(
+        f"objective {numbers.value(result.fun)}, violation {numbers.residual(result.violation)}, "
+        f"{nonzeros} of {np.size(result.x)} coefficients nonzero",
+        soft_wrap=True,
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("certificate")
+    table.add_column("")
+    table.add_column("value", justify="right")
+    table.add_column("needed", justify="right")
+    table.add_column("holds")
+    marks = {
+        True: Text("✓ yes", style="green"),
+        False: Text("✗ no", style="red"),
+        None: Text(numbers.NONE, style="dim"),
+    }
+    for row in certificate_rows(result):
+        table.add_row(row.name, row.symbol, row.value, row.bound, marks[row.holds])
+    console.print(table)
+    mark, style = ("✓", "bold green") if result.success else ("✗", "bold red")
+    verdict = Text(f"{mark} {result.status.name}: ", style=style).append(explanation(result))
+    console.print(verdict, soft_wrap=True)
+
+
+def as_object(result: Any, names: Sequence[str]) -> dict[str, Any]:
+    """A result over named variables as what JSON can hold; NaN and infinity become null."""
+    certificate = dataclasses.asdict(result.certificate)
+    certificate |= {"tol": result.tol, "holds": result.certificate.is_kkt(result.tol)}
+    return _jsonable(
+        {
+            "x": dict(zip(names, np.ravel(result.x).tolist(), strict=True)),
+            "fun": result.fun,
+            "violation": result.violation,
+            "success": result.success,
+            "status": result.status.name,
+            "message": result.message,
+            "certificate": certificate,
+            "steps": result.steps,
+            "gradients": result.gradients,
+            "seconds": result.seconds,
+            "compile_seconds": result.compile_seconds,
+            "settings": result.settings,
+        }
+    )
+
+
+def _jsonable(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {str(name): _jsonable(v) for name, v in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_jsonable(v) for v in content]
+    if hasattr(content, "tolist"):
+        return _jsonable(content.tolist())
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    if isinstance(content, (str, int, float, bool, type(None))):
+        return content
+    return str(content)
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Any:
+    """A warning of ours is one line on stderr."""
+
+    def show(message: Warning | str, *_: Any) -> None:
+        print(f"mossp: warning: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
+def keep_compiled_programs() -> Path | None:
+    """Let JAX keep what it compiles, so that the next run starts at once; where, or None.
+
+    The folder is $MOSSP_CACHE, or mossp/jax in the user's cache. One that cannot be written to is
+    no reason to stop.
+    """
+    import jax
+
+    own, base = os.environ.get("MOSSP_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = Path(own) if own else Path(base or Path.home() / ".cache") / "mossp" / "jax"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return folder
+
+
+# mossp methods ----------------------------------------------------------------------------------
+
+
+def _methods() -> int:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from mossp import METHODS
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "method", "gradient estimator"):
+        table.add_column(column)
+    for name, make in METHODS.items():
+        method = make()
+        table.add_row(
+            Text(name, style="bold"),
+            _first_line(method),
+            _first_line(getattr(method, "momentum", "")),
+        )
+    Console(highlight=False).print(table)
+    return SUCCESS
+
+
+def _first_line(thing: Any) -> Any:
+    from rich.text import Text
+
+    text = inspect.getdoc(type(thing)) if not isinstance(thing, str) else thing
+    return Text((text or type(thing).__name__).splitlines()[0] if text else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

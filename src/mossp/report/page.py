@@ -1,0 +1,153 @@
+"""One self-contained HTML page about a result: no script, nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mossp.report import numbers
+from mossp.report.figures import run_figures
+from mossp.report.verdict import (
+    basis,
+    certificate_rows,
+    coefficients,
+    constrained,
+    explanation,
+    size,
+)
+from mossp.result import Result
+
+MOST_COEFFICIENTS = 200  # rows of the table; a network has more entries than anyone reads
+
+
+def write_page(
+    result: Result,
+    folder: str | os.PathLike[str],
+    title: str = "A solve with mossp",
+    names: Sequence[str] | None = None,
+) -> Path:
+    """Write `folder/index.html` and return its path; an existing page is replaced at once.
+
+    names   one for each entry of x
+
+    >>> import numpy as np, tempfile, mossp
+    >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
+    >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=500)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_page(result, folder, names=["a", "b"]).name
+    'index.html'
+    """
+    text = page(result, title, names)
+    target = Path(folder) / "index.html"
+    draft = target.with_name(f".index.html.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise OSError(
+            f"The report cannot be written into {target.parent} ({reason}): "
+            "choose a folder that you may write to."
+        ) from error
+    return target
+
+
+def page(result: Result, title: str, names: Sequence[str] | None = None) -> str:
+    """The page as text."""
+    try:
+        import jinja2
+        from markupsafe import Markup
+    except ImportError:
+        raise ImportError("A report page needs jinja2: pip install 'mossp[cli]'") from None
+    template = resources.files("mossp.report").joinpath("templates/page.html").read_text("utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    entries = coefficients(result, names)
+    largest = max((abs(v) for _, v in entries if np.isfinite(v)), default=1.0)
+    return environment.from_string(template).render(
+        title=title,
+        result=result,
+        explanation=explanation(result),
+        constrained=constrained(result),
+        rows=certificate_rows(result),
+        basis=basis(result),
+        figures=[(name, Markup(svg)) for name, svg in run_figures(result)],
+        coefficients=[
+            (name, numbers.coefficient(v), 100 * abs(v) / largest if np.isfinite(v) else 0, v < 0)
+            for name, v in entries[:MOST_COEFFICIENTS]
+        ],
+        nonzeros=len(entries),
+        variables=size(result),
+        replicas=_replicas(result),
+        expectation=_expectation(result),
+        settings=_settings(result),
+        versions=_versions(),
+        cost=_cost(result),
+        numbers=numbers,
+    )
+
+
+def _settings(result: Result) -> list[tuple[str, str]]:
+    shown = {**result.settings, "tol": result.tol}
+    return [(name.replace("_", " "), numbers.setting(v)) for name, v in shown.items()]
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = []
+    for name in ("mossp", "jax", "numpy"):
+        try:
+            found.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:  # run from a folder of sources
+            found.append((name, "unknown"))
+    return [*found, ("python", platform.python_version())]
+
+
+def _cost(result: Result) -> list[tuple[str, str]]:
+    return [
+        ("steps", numbers.count(result.steps)),
+        ("sample gradients, each replica", numbers.count(result.gradients)),
+        ("samples in Hessian-vector products", numbers.count(result.hessian_products)),
+        ("time of the run", numbers.duration(result.seconds)),
+        ("time to prepare and compile", numbers.duration(result.compile_seconds)),
+    ]
+
+
+def _replicas(result: Result) -> str:
+    """How far the replicas agree; empty for a single one."""
+    funs = np.asarray(result.funs, np.float64).ravel()
+    finite = funs[np.isfinite(funs)]
+    if len(funs) < 2:
+        return ""
+    if not finite.size:
+        return f"None of {len(funs)} replicas has a finite objective."
+    low, high = numbers.value(finite.min(), 6), numbers.value(finite.max(), 6)
+    return f"Best of {len(funs)} replicas, whose objectives run from {low} to {high}."
+
+
+def _expectation(result: Result) -> list[tuple[str, str, str]]:
+    """The paper's residuals over replicas, with standard errors."""
+    e: Any = result.expectation
+    if e is None or e.replicas < 2:
+        return []
+    names = ("criticality", "proximity", "feasibility", "infeasible_stationarity")
+    shown = names if constrained(result) else names[:2]
+    return [
+        (
+            name.replace("_", " "),
+            numbers.residual(getattr(e, name)),
+            numbers.residual(getattr(e, f"{name}_se")),
+        )
+        for name in shown
+    ]

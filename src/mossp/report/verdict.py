@@ -1,0 +1,131 @@
+"""A result put into words and rows, the same for the terminal and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from mossp.report import numbers
+from mossp.result import Result, Status
+
+PyTree = Any
+
+
+class Row(NamedTuple):
+    """One line of the certificate."""
+
+    name: str
+    symbol: str
+    value: str
+    bound: str  # what it is held against
+    holds: bool | None  # None: shown for information, and not part of the verdict
+    meaning: str
+
+
+def headline(result: Result) -> str:
+    """Whether it worked, in one sentence."""
+    tol = numbers.tolerance(result.tol)
+    if result.success:
+        return f"The certificate holds at tolerance {tol}."
+    return f"The certificate does not hold at tolerance {tol}."
+
+
+def explanation(result: Result) -> str:
+    """The headline, and what else there is to say about how the run ended."""
+    if result.status is Status.BUDGET:  # whose message says all of it
+        return result.message
+    return f"{headline(result)} {result.message.removeprefix(Status.CONVERGED.value)}".strip()
+
+
+def certificate_rows(result: Result) -> list[Row]:
+    """Each residual, what it is held against, and whether it holds.
+
+    >>> import numpy as np, mossp
+    >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
+    >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=500)
+    >>> [(row.name, row.holds) for row in certificate_rows(result)][:3]
+    [('criticality', True), ('proximity', True), ('feasibility', True)]
+    """
+    c, tol = result.certificate, result.tol
+    bound = f"≤ {numbers.tolerance(tol)}"
+
+    def row(name: str, symbol: str, value: float, meaning: str) -> Row:
+        return Row(name, symbol, numbers.residual(value), bound, bool(value <= tol), meaning)
+
+    rows = [
+        row("criticality", "‖u‖", c.criticality, "what is left of the stationarity condition"),
+        row("proximity", "‖x − y‖", c.proximity,
+            "distance between the points where h and g are judged"),
+    ]  # fmt: skip
+    if not constrained(result):
+        return rows
+    rows.append(
+        row("feasibility", "‖c‖", c.feasibility, "by how much the constraints are violated")
+    )
+    if math.isfinite(c.smallest_multiplier):
+        rows += [
+            row("complementarity", "‖min(λ, −c)‖", c.complementarity,
+                "an inequality has slack or a multiplier, not both"),
+            Row("smallest multiplier", "min λ", numbers.residual(c.smallest_multiplier), "≥ 0",
+                bool(c.smallest_multiplier >= 0), "multipliers of inequalities are not negative"),
+        ]  # fmt: skip
+    rows.append(
+        Row("infeasible stationarity", "‖J c‖", numbers.residual(c.infeasible_stationarity),
+            numbers.NONE, None, "small with a large violation: stuck away from the constraints")
+    )  # fmt: skip
+    return rows
+
+
+def basis(result: Result) -> str:
+    """From what the certificate was computed."""
+    c = result.certificate
+    gradient = (
+        "the full gradient"
+        if c.samples is None
+        else f"{numbers.counted(c.samples, 'fresh sample')}"
+    )
+    if c.form == "exact":
+        return f"Computed from {gradient}, with the best multipliers and subgradients at x itself."
+    return f"Computed from {gradient} and the subgradients of the method's last step."
+
+
+def constrained(result: Result) -> bool:
+    """Whether the problem has constraints."""
+    number = result.settings.get("constraints")
+    if number is not None:
+        return bool(number)
+    return any(np.size(leaf) for leaf in jax.tree.leaves(result.certificate.multipliers))
+
+
+def coefficients(result: Result, names: Sequence[str] | None = None) -> list[tuple[str, float]]:
+    """The nonzero entries of x with their names, the largest first.
+
+    Without names, an entry is called by where it is in x: "x[3]", "w[0, 1]".
+    """
+    leaves = jax.tree_util.tree_flatten_with_path(result.x)[0]
+    flat = [float(v) for _, leaf in leaves for v in np.asarray(leaf, np.float64).ravel()]
+    called = [str(n) for n in names] if names is not None else list(_places(leaves))
+    if len(called) != len(flat):
+        raise ValueError(
+            f"x has {len(flat)} entries, but {len(called)} names were given: give one for each."
+        )
+    nonzero = [pair for pair in zip(called, flat, strict=True) if pair[1] != 0]
+    # NaN before all others: it is what should be seen first.
+    return sorted(nonzero, key=lambda pair: -abs(pair[1]) if pair[1] == pair[1] else -math.inf)
+
+
+def size(result: Result) -> int:
+    """The number of entries of x."""
+    return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(result.x))
+
+
+def _places(leaves: list[tuple[Any, PyTree]]) -> Any:
+    for path, leaf in leaves:
+        parts = [str(getattr(p, "key", getattr(p, "name", getattr(p, "idx", p)))) for p in path]
+        stem = ".".join(parts) or "x"
+        for index in np.ndindex(np.shape(leaf)):
+            yield f"{stem}[{', '.join(map(str, index))}]" if index else stem
