@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mossp import keys
 from mossp.problem import Oracles
 
 PyTree = Any
@@ -99,21 +98,18 @@ class Residuals(NamedTuple):
 
 
 def value_and_gradients(
-    oracles: Oracles, x: Vector, seed: Any, given: PyTree, batch_size: int
+    oracles: Oracles, x: Vector, draws: PyTree, batch_size: int
 ) -> tuple[Any, Vector, Vector]:
     """(f, grad f, grad f), the two gradients from independent samples unless they are exact."""
     evaluate = jax.value_and_grad(oracles.f)
     if oracles.exact:
         f, g = oracles.source.mean(lambda batch: evaluate(x, batch))
         return f, g, g
-    if given is None:
-        key = keys.key(seed, keys.Purpose.CERTIFICATE)
-        given = oracles.source.draw(key, max(2, FRESH_SAMPLES // batch_size), batch_size)
-    half = jax.tree.leaves(given)[0].shape[0] // 2
+    half = jax.tree.leaves(draws)[0].shape[0] // 2
 
     def mean(first: int) -> tuple[Any, Vector]:
         def add(j: Any, total: Any) -> Any:
-            draw = jax.tree.map(lambda d: d[first + j], given)
+            draw = jax.tree.map(lambda d: d[first + j], draws)
             value = evaluate(x, oracles.source.batch(draw, batch_size))
             return jax.tree.map(jnp.add, total, value)
 
@@ -126,12 +122,12 @@ def value_and_gradients(
 
 @functools.partial(jax.jit, static_argnames="batch_size")
 def residuals(
-    oracles: Oracles, witnesses: Witness, seed: Any, given: PyTree = None, *, batch_size: int
+    oracles: Oracles, witnesses: Witness, draws: PyTree = None, *, batch_size: int
 ) -> Residuals:
-    """For each witness (leading axis); `given` holds fresh batches of a Stream."""
+    """For each witness (leading axis); fresh samples come from `draws` where they are needed."""
 
     def one(w: Witness) -> Residuals:
-        f, g1, g2 = value_and_gradients(oracles, w.x, seed, given, batch_size)
+        f, g1, g2 = value_and_gradients(oracles, w.x, draws, batch_size)
         c, pullback = jax.vjp(oracles.c, w.x)
         q = oracles.active(w.lam + w.rho * c)
         rest = pullback(q)[0] + w.s_h - w.s_g

@@ -15,6 +15,7 @@ import inspect
 import json
 import math
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from typing import Annotated, Any
 import numpy as np
 
 SUCCESS, NOT_CERTIFIED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+TOO_EARLY = -1  # interrupted before there was a result; not an exit code
+NO_RESULT = "Interrupted before there was a result."
 STEPS = 25_000  # enough for the example's certificate at the default tolerance
 
 
@@ -32,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     With MOSSP_TRACEBACK set, an error keeps its traceback.
     """
+    if arguments is None:
+        signal.signal(signal.SIGINT, _leave)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without a ✓ gets a ? for it
             stream.reconfigure(errors="replace")
@@ -42,12 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("The mossp command needs typer and rich: pip install 'mossp[cli]'")
     try:
         code = application()(
-            args=None if arguments is None else list(arguments),
+            args=list(sys.argv[1:] if arguments is None else arguments) or ["--help"],
             prog_name="mossp",
             standalone_mode=False,
         )
-    except KeyboardInterrupt:
-        return _fail("Interrupted before there was a result.", INTERRUPTED)
     except BrokenPipeError:  # as in `mossp methods | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_CERTIFIED
@@ -56,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(str(error))
     except Exception as error:  # what the parser of the command line raises
-        if type(error).__name__ == "Abort":
-            return _fail("Interrupted before there was a result.", INTERRUPTED)
         if not hasattr(error, "format_message"):
             raise
         return _fail(error.format_message())
+    if code == TOO_EARLY:
+        return _fail(NO_RESULT, INTERRUPTED)
     return code if isinstance(code, int) else SUCCESS
 
 
@@ -70,13 +73,22 @@ def _fail(sentence: str, code: int = WRONG_INPUT) -> int:
     return code
 
 
+def _leave(*_: Any) -> None:
+    """End at once: Ctrl-C outside the run, which has a handler of its own.
+
+    An exception does not do it: raised while JAX compiles, it may be swallowed, or Python may crash
+    on its way out.
+    """
+    os.write(2, f"\nmossp: {NO_RESULT}\n".encode())
+    os._exit(INTERRUPTED)
+
+
 def application() -> Any:
     """The typer application."""
     import typer
 
     app = typer.Typer(
         help="Constrained stochastic optimisation with difference-of-convex regularisers.",
-        no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -118,7 +130,10 @@ def application() -> Any:
             "method": method, "steps": steps, "batch_size": batch_size, "replicas": replicas,
             "seed": seed, "tol": tol, "schedule": schedule,
         }  # fmt: skip
-        return _solve(settings, None if no_report else out, as_json)
+        try:
+            return _solve(settings, None if no_report else out, as_json)
+        except KeyboardInterrupt:
+            return TOO_EARLY
 
     @app.command("methods")
     def methods_command() -> int:
@@ -299,20 +314,16 @@ def _methods() -> int:
         table.add_column(column)
     for name, make in METHODS.items():
         method = make()
-        table.add_row(
-            Text(name, style="bold"),
-            _first_line(method),
-            _first_line(getattr(method, "momentum", "")),
-        )
+        estimator = _first_sentence(getattr(method, "momentum", None))
+        table.add_row(Text(name, style="bold"), Text(_first_sentence(method)), Text(estimator))
     Console(highlight=False).print(table)
     return SUCCESS
 
 
-def _first_line(thing: Any) -> Any:
-    from rich.text import Text
-
-    text = inspect.getdoc(type(thing)) if not isinstance(thing, str) else thing
-    return Text((text or type(thing).__name__).splitlines()[0] if text else "")
+def _first_sentence(thing: Any) -> str:
+    """Of the docstring of its class; empty for None."""
+    text = "" if thing is None else inspect.getdoc(type(thing)) or type(thing).__name__
+    return " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
 
 
 if __name__ == "__main__":

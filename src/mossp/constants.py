@@ -64,7 +64,7 @@ def estimate_constants(
         oracles = problem.oracles(x0)
         x = jnp.asarray(Structure.of(x0).ravel(x0))
         draws = sample_draws(problem, batch_size, seed, np.float64)
-        return Constants(*map(float, _estimate(oracles, x, draws, batch_size, seed)))
+        return Constants(*map(float, _estimate(oracles, x, draws, batch_size)))
 
 
 def sample_draws(problem: Problem, batch_size: int, seed: Any, dtype: Any) -> Any:
@@ -74,25 +74,19 @@ def sample_draws(problem: Problem, batch_size: int, seed: Any, dtype: Any) -> An
     if isinstance(problem.data, Stream):
         batches = problem.data.peek(STREAM_BATCHES)
         return with_dtype(jax.tree.map(lambda *a: np.stack(a), *batches), dtype)
-    key = keys.key(seed, keys.Purpose.CONSTANTS)
     number = max(MINI_BATCHES, -(-POOLED_ROWS // batch_size))
-    return _draw(problem.source(dtype), key, number, batch_size)
-
-
-@jax.jit(static_argnums=(2, 3))
-def _draw(source: Any, key: jax.Array, number: int, batch_size: int) -> Any:
-    return source.draw(key, number, batch_size)
+    rng = keys.generator(seed, keys.Purpose.CONSTANTS)
+    return problem.source(dtype).draw(rng, number, batch_size)
 
 
 @jax.jit(static_argnums=3)
-def _estimate(oracles: Oracles, x: Vector, draws: Any, batch_size: int, seed: Any) -> Constants:
-    key = keys.key(seed, keys.Purpose.PERTURB)
+def _estimate(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> Constants:
     L_f, sigma, G = smoothness(oracles, x, draws, batch_size)
     L_batch = jnp.maximum(batch_smoothness(oracles, x, draws, batch_size), L_f)
     reach = 0.5 * jnp.maximum(jnp.linalg.norm(x), 1.0)
-    around = jax.random.normal(key, (4, x.size), x.dtype)
-    around = x + reach * around / jnp.linalg.norm(around, axis=1, keepdims=True)
-    points = jnp.concatenate([x[None], around])
+    directions = start_vector(2 * x.size, x.dtype).reshape(2, x.size)
+    directions = reach * directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
+    points = jnp.concatenate([x[None], x + directions, x - directions])
     if oracles.m == 0:
         zero = jnp.zeros((), x.dtype)
         return Constants(L_f, L_batch, sigma, G, zero, zero, zero)

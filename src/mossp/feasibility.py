@@ -89,9 +89,8 @@ def phase_one(oracles: Oracles, x0: Vector, enough: float, seed: Any = 0) -> Res
     for attempt in range(PERTURBATIONS):
         if best.violation <= enough or not best.finite:
             break
-        noise = np.asarray(
-            jax.random.normal(keys.key(seed, keys.Purpose.PERTURB, 0, 1 + attempt), free.shape)
-        )
+        rng = keys.generator(seed, keys.Purpose.PERTURB, number=attempt)
+        noise = rng.standard_normal(free.shape)
         size = 0.3 * (1 + attempt) * max(np.linalg.norm(best.x), 1.0)
         trial = reduce_violation(oracles, best.x + size * noise / np.linalg.norm(noise), free, enough)
         if trial.finite and trial.violation < best.violation:

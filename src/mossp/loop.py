@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from mossp import keys, tuning
-from mossp.keys import BLOCK
+from mossp import tuning
 from mossp.certificate import Witness
+from mossp.data import Arriving, NoData
+from mossp.draws import Block, Draws
 from mossp.methods.base import Method
 from mossp.problem import Oracles
 from mossp.schedules import Schedule
@@ -29,7 +30,6 @@ Vector = Any
 
 CHUNK_SECONDS = 0.25  # how long Ctrl-C, a time budget or a progress bar may have to wait
 FIRST_CHUNK = 256  # steps, before the speed is known
-STREAM_CHUNK = 64  # batches of a Stream that are held at a time
 
 
 class Carry(NamedTuple):
@@ -47,7 +47,6 @@ class Context(NamedTuple):
 
     oracles: Oracles
     method: Method
-    seed: Any
     replicas: Any  # their numbers
     first_alpha: Any  # weight of the first mini-batch: B / b0
 
@@ -57,69 +56,58 @@ class Context(NamedTuple):
 
 @functools.partial(jax.jit, static_argnames="batch_size")
 def start(
-    context: Context, schedule: Schedule, x0: Vector, batches: Any, given: Any, *, batch_size: int
+    context: Context, schedule: Schedule, x0: Vector, draws: Any, count: Any, *, batch_size: int
 ) -> Carry:
-    """The carry before the first step: d0 is the mean over `batches` mini-batches."""
+    """The carry of every replica before the first step: d0 is the mean over `count` draws."""
+    oracles = context.oracles
 
-    def one(replica: Any) -> Carry:
-        oracles = context.oracles
-
+    def one(draws: Any) -> Carry:
         def add(j: Any, d: Vector) -> Vector:
-            if given is None:
-                key = keys.key(context.seed, keys.Purpose.INITIAL, replica, j)
-                draw = jax.tree.map(lambda v: v[0], oracles.source.draw(key, 1, batch_size))
-            else:
-                draw = jax.tree.map(lambda v: v[j], given)
+            draw = jax.tree.map(lambda v: v[j], draws)
             return d + oracles.gradient(x0, oracles.source.batch(draw, batch_size))
 
-        d0 = lax.fori_loop(0, batches, add, jnp.zeros_like(x0)) / jnp.maximum(batches, 1)
+        d0 = lax.fori_loop(0, count, add, jnp.zeros_like(x0)) / jnp.maximum(count, 1)
         zero, lam = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
         witness = Witness(x0, x0, zero, zero, lam, jnp.zeros((), x0.dtype))
         state = context.method.init(oracles, x0, d0)
         return Carry(state, schedule, witness, witness, x0)
 
-    return jax.vmap(one)(context.replicas)
+    return jax.vmap(one, axis_size=context.replicas.shape[0], in_axes=shared_axis(oracles))(draws)
 
 
-@functools.partial(jax.jit, static_argnames="batch_size")
+@functools.partial(jax.jit, static_argnames=("length", "batch_size"))
 def advance(
-    context: Context, carry: Carry, k0: Any, k1: Any, given: Any = None, *, batch_size: int
-) -> Carry:
-    """Steps k0, ..., k1 - 1 of every replica; `given` holds the batches of a Stream."""
+    context: Context, carry: Carry, batches: Any, first: Any, keep: Any, k0: Any, k1: Any, *,
+    length: int, batch_size: int,
+) -> Carry:  # fmt: skip
+    """Steps k0, ..., k1 - 1 of every replica, of the `length` whose batches are given.
+
+    The first of them is step `first`. Replicas with `keep` take the witness of step k1 - 1 as their random output.
+    """
     oracles, method = context.oracles, context.method
 
-    def step(k: Any, carry: Carry, draw: Any, uniform: Any) -> Carry:
+    def one(carry: Carry, batches: Any, keep: Any) -> Carry:
+        # Scalars one by one would cost as much as a small gradient: all of the block at once.
+        k = first + jnp.arange(length)
         parameters = carry.schedule.at(k)
-        parameters = parameters._replace(
-            alpha=jnp.where(k == 0, context.first_alpha, parameters.alpha)
-        )
-        batch = oracles.source.batch(draw, batch_size)
-        state, last = method.step(oracles, parameters, carry.state, batch)
-        # The k-th step replaces the kept one with probability 1/(k + 1): all are equally likely.
-        keep = uniform * (k + 1) < 1
+        alpha = jnp.where(k == 0, context.first_alpha, parameters.alpha)
+        parameters = parameters._replace(alpha=alpha)
+
+        def step(k: Any, state_and_witness: Any) -> Any:
+            draw, now = jax.tree.map(lambda v: v[k - first], (batches, parameters))
+            batch = oracles.source.batch(draw, batch_size)
+            return method.step(oracles, now, state_and_witness[0], batch)
+
+        state, last = lax.fori_loop(k0, k1, step, (carry.state, carry.last))
         random = jax.tree.map(lambda new, old: jnp.where(keep, new, old), last, carry.random)
         return carry._replace(state=state, last=last, random=random)
 
-    def block(b: Any, carry: Carry, replica: Any) -> Carry:
-        key = keys.key(context.seed, keys.Purpose.STEPS, replica, b)
-        for_draws, for_output = jax.random.split(key)
-        uniforms = jax.random.uniform(for_output, (BLOCK,))
-        if given is None:
-            draws, offset = oracles.source.draw(for_draws, BLOCK, batch_size), b * BLOCK
-        else:
-            draws, offset = given, k0
+    return jax.vmap(one, in_axes=(0, shared_axis(oracles), 0))(carry, batches, keep)
 
-        def body(k: Any, carry: Carry) -> Carry:
-            draw = jax.tree.map(lambda v: v[k - offset], draws)
-            return step(k, carry, draw, uniforms[k - b * BLOCK])
 
-        return lax.fori_loop(jnp.maximum(k0, b * BLOCK), jnp.minimum(k1, (b + 1) * BLOCK), body, carry)
-
-    def one(carry: Carry, replica: Any) -> Carry:
-        blocks = (k0 // BLOCK, (k1 + BLOCK - 1) // BLOCK)
-        return lax.fori_loop(*blocks, lambda b, c: block(b, c, replica), carry)
-
-    return jax.vmap(one)(carry, context.replicas)
+def shared_axis(oracles: Oracles) -> int | None:
+    """Batches of a Stream are the same for every replica."""
+    return None if isinstance(oracles.source, (Arriving, NoData)) else 0
 
 
 @functools.partial(jax.jit, static_argnames="batch_size")
@@ -200,16 +188,6 @@ class Events(NamedTuple):
         return k % self.trace_every == 0 or k == self.K
 
 
-def trace_interval(K: int) -> int:
-    """About 50 points; whole blocks of random numbers where the run is long enough.
-
-    >>> trace_interval(500), trace_interval(25_000), trace_interval(100_000)
-    (10, 1024, 2048)
-    """
-    interval = max(1, K // 50)
-    return interval if interval < BLOCK // 4 else -(-interval // BLOCK) * BLOCK
-
-
 class Loop:
     """A run on the host: where it stands, and how to take it to the next stop.
 
@@ -217,18 +195,21 @@ class Loop:
     """
 
     def __init__(
-        self, context: Context, events: Events, carry: Carry, *, k: int, batch_size: int,
-        tuner: Callable[[Carry, int], Carry] | None, stream: Callable[[int], Any] | None,
+        self, context: Context, events: Events, carry: Carry, draws: Draws, *, batch_size: int,
+        tuner: Callable[[Carry, int], Carry] | None,
     ) -> None:  # fmt: skip
-        self.context, self.events, self.carry, self.k = context, events, carry, k
-        self.batch_size, self.tuner, self.stream = batch_size, tuner, stream
-        self.longest = FIRST_CHUNK if stream is None else STREAM_CHUNK
+        self.context, self.events, self.carry, self.draws = context, events, carry, draws
+        self.batch_size, self.tuner = batch_size, tuner
+        self.k = 0
+        self.longest = FIRST_CHUNK
         self.anchors = 0  # full gradients taken
+        self._chunk: tuple[int, Carry, list[Block]] = (0, carry, [])
 
     def compile(self) -> None:
         """Everything that a step needs, without taking one."""
-        if self.stream is None:
-            jax.block_until_ready(self._advance(self.carry, self.k, self.k, None))
+        block = self.draws.containing(self.k)
+        if block is not None:
+            jax.block_until_ready(self._advance(self.carry, block, self.k, self.k))
 
     def prepare_step(self) -> None:
         """What is due before step k: constants measured again, an anchor refreshed."""
@@ -241,43 +222,50 @@ class Loop:
     def to_next_stop(self) -> bool:
         """Runs one chunk; False when a stream has ended."""
         self.prepare_step()
-        k1, given = self.events.next_stop(self.k, self.longest), None
-        if self.stream is not None:
-            given = self.stream(k1 - self.k)
-            if given is None:
-                return False
-            k1 = self.k + len(jax.tree.leaves(given)[0])
+        k, carry, blocks = self.k, self.carry, []
+        stop = self.events.next_stop(k, self.longest)
         began = time.perf_counter()
-        carry = jax.block_until_ready(self._advance(self.carry, self.k, k1, given))
-        spent = max(time.perf_counter() - began, 1e-6)
-        if self.stream is None:
-            fitting = int(CHUNK_SECONDS * (k1 - self.k) / spent)
-            self.longest = max(FIRST_CHUNK, fitting // BLOCK * BLOCK or fitting)
-        self.replay = functools.partial(self._replay, self.carry, self.k, given)
-        self.carry, self.k = carry, k1
-        return True
+        while k < stop and (block := self.draws.containing(k)) is not None:
+            blocks.append(block)
+            end = block.next_kept(k, min(block.end, stop))
+            # Dispatched, not waited for: the next block is drawn while this one runs.
+            carry, k = self._advance(carry, block, k, end), end
+        jax.block_until_ready(carry)
+        if k > self.k:
+            spent = max(time.perf_counter() - began, 1e-6)
+            self.longest = max(FIRST_CHUNK, int(CHUNK_SECONDS * (k - self.k) / spent))
+        self._chunk = (self.k, self.carry, blocks)
+        self.carry, self.k = carry, k
+        return k == stop
 
-    def _advance(self, carry: Carry, k0: int, k1: int, given: Any) -> Carry:
-        return advance(self.context, carry, k0, k1, given, batch_size=self.batch_size)
+    def replay(self, until: int) -> Carry:
+        """The last chunk again, only up to step `until`."""
+        k, carry, blocks = self._chunk
+        for block in blocks:
+            end = min(block.end, until)
+            if k < end:
+                carry, k = self._advance(carry, block, k, end), end
+        return carry
 
-    def _replay(self, carry: Carry, k0: int, given: Any, k: int) -> tuple[int, Carry]:
-        """(k0, the carry) when the last chunk is stopped before step k."""
-        return k0, self._advance(carry, k0, min(k, self.k), given)
+    def last_finite(self, replica: int) -> tuple[int, np.ndarray]:
+        """The last step of the last chunk at which this replica was finite, and its point there.
 
+        Steps are repeatable, so that bisection over the length of the chunk finds it.
+        """
+        low, high = self._chunk[0], self.k
+        x = self._chunk[1].state.x[replica]
+        while high - low > 1:
+            middle = (low + high) // 2
+            state = jax.tree.map(lambda leaf: np.asarray(leaf[replica]), self.replay(middle).state)
+            if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state)):
+                low, x = middle, state.x
+            else:
+                high = middle
+        return low, np.asarray(x)
 
-def last_finite(loop: Loop, replica: int) -> tuple[int, np.ndarray]:
-    """The last step of the last chunk at which this replica was finite, and its point there.
-
-    Steps are repeatable, so that bisection over the length of the chunk finds it.
-    """
-    low, carry = loop.replay(0)
-    high, x = loop.k, carry.state.x[replica]
-    while high - low > 1:
-        middle = (low + high) // 2
-        carry = loop.replay(middle)[1]
-        values = [leaf[replica] for leaf in jax.tree.leaves(carry.state)]
-        if all(bool(jnp.all(jnp.isfinite(v))) for v in values):
-            low, x = middle, carry.state.x[replica]
-        else:
-            high = middle
-    return low, np.asarray(x)
+    def _advance(self, carry: Carry, block: Block, k0: int, k1: int) -> Carry:
+        keep = block.kept[:, k1 - 1 - block.first] & (k1 > k0)
+        return advance(
+            self.context, carry, block.batches, block.first, keep, k0, k1,
+            length=self.draws.length, batch_size=self.batch_size,
+        )  # fmt: skip

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp.certificate import (
-    FRESH_SAMPLES,
     Certificate,
     Residuals,
     Witness,
@@ -51,14 +50,13 @@ class Verdict:
 
 
 def judge(
-    oracles: Oracles, ending: Ending, *, tol: float, seed: int, batch_size: int, fresh: PyTree
+    oracles: Oracles, ending: Ending, *, tol: float, batch_size: int, fresh: PyTree
 ) -> Verdict:
-    """`fresh` holds batches of a Stream that no step has seen, or None."""
-    usable = fresh is not NO_FRESH
-    given = None if fresh is NO_FRESH else fresh
+    """`fresh` are draws that no step has seen; None where gradients are exact or none are left."""
+    usable = oracles.exact or fresh is not None
     if usable:
-        r = residuals(oracles, ending.outputs, seed, given, batch_size=batch_size)
-        wide = residuals(oracles, ending.random, seed, given, batch_size=batch_size)
+        r = residuals(oracles, ending.outputs, fresh, batch_size=batch_size)
+        wide = residuals(oracles, ending.random, fresh, batch_size=batch_size)
     else:
         r = wide = without_gradient(oracles, ending.outputs)
     r = jax.tree.map(lambda a: np.asarray(a, np.float64), r)
@@ -66,7 +64,7 @@ def judge(
     bad = ending.lost | ~np.isfinite(funs if usable else violations)
     best = best_replica(funs, violations, bad | ending.diverged, tol)
 
-    samples = None if oracles.exact else sample_count(given, batch_size)
+    samples = None if oracles.exact else sample_count(fresh, batch_size)
     one = jax.tree.map(lambda a: a[best], r)
     if bad[best]:  # zero subgradients were never proved to be any
         one = one._replace(criticality=np.nan)
@@ -92,12 +90,10 @@ def judge(
     return Verdict(best, status, success, message, cert, spread, funs, violations)
 
 
-NO_FRESH = object()
-
-
-def sample_count(given: PyTree, batch_size: int) -> int:
-    batches = FRESH_SAMPLES // batch_size if given is None else len(jax.tree.leaves(given)[0])
-    return max(2, batches) // 2 * 2 * batch_size
+def sample_count(draws: PyTree, batch_size: int) -> int:
+    """Samples in two halves of equal size."""
+    leaves = jax.tree.leaves(draws)
+    return len(leaves[0]) // 2 * 2 * batch_size if leaves else 0
 
 
 def without_gradient(oracles: Oracles, w: Witness) -> Residuals:

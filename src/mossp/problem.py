@@ -106,9 +106,8 @@ class Problem:
         if isinstance(self.data, Stream):
             return with_dtype(self.data.peek()[0], dtype)
         source = self.source(dtype)
-        return jax.eval_shape(
-            lambda: source.batch(jax.tree.map(lambda d: d[0], source.draw(jax.random.key(0), 1, 4)), 4)
-        )
+        draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, 4)
+        return jax.eval_shape(lambda: source.batch(jax.tree.map(lambda d: d[0], draws), 4))
 
 
 class Oracles(eqx.Module):
@@ -294,7 +293,7 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
     if isinstance(problem.data, Stream):
         rows = jax.tree.map(lambda a: a[:few], with_dtype(problem.data.peek()[0], dtype))
     elif isinstance(problem.data, Sampler):
-        rows = problem.data.fn(keys.key(0, keys.Purpose.CHECK), few)
+        rows = problem.data.fn(keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)), few)
     else:
         rows = map_rows(lambda a: a[:few], oracles.source.arrays)
     sizes = {np.shape(a)[0] if np.ndim(a) else 0 for a in jax.tree.leaves(rows, is_leaf=is_rows)}

@@ -12,16 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp import checkpoint, loop, tuning
-from mossp.arguments import Arguments, checked, initial_batches
+from mossp.arguments import MOST_STEPS, Arguments, checked, initial_batches
 from mossp.certificate import FRESH_SAMPLES, Witness
 from mossp.checkpoint import CheckpointError
 from mossp.constants import MINI_BATCHES, POOLED_ROWS, POWER_ITERATIONS, _estimate, sample_draws
 from mossp.data import Finite, Sampler, Stream, map_rows
+from mossp.draws import STREAM_BLOCK, Draws, stack
 from mossp.feasibility import phase_one
 from mossp.interrupt import Interrupt
-from mossp.keys import Purpose, key
+from mossp.keys import Purpose, generator, jax_keys
 from mossp.loop import Carry, Context, Events, Loop
-from mossp.outcome import NO_FRESH, Ending, judge
+from mossp.outcome import Ending, judge
 from mossp.problem import Oracles, Problem, check_mean
 from mossp.progress import Bar
 from mossp.result import Result, Status, Trace
@@ -30,6 +31,7 @@ from mossp.structure import Structure, with_dtype
 
 PyTree = Any
 
+TRACE_POINTS = 50
 TRACE_ROWS = 4096  # rows on which the trace's objective is evaluated when there are more
 GROWTH = 1e8  # ||x|| or ||c|| beyond this many times where they started: diverged
 CHECKPOINT_SECONDS = 10.0
@@ -126,7 +128,7 @@ class Solve:
         self.draws = sample_draws(self.problem, a.batch_size, a.seed, a.dtype)
         constants: Any = None
         if not isinstance(a.rule, (Auto, Constant)):
-            constants = _estimate(oracles, jnp.asarray(x0), self.draws, a.batch_size, a.seed)
+            constants = _estimate(oracles, jnp.asarray(x0), self.draws, a.batch_size)
             constants = type(constants)(*map(float, constants))
             self.count_products()
         schedule = with_alpha(a.rule.schedule(momentum, a.steps, constants), momentum)
@@ -135,13 +137,12 @@ class Solve:
         context = Context(
             oracles=oracles,
             method=with_dtype(a.method, a.dtype),
-            seed=np.uint32(a.seed),
             replicas=np.arange(a.replicas),
             first_alpha=np.asarray(1 / (1 + extra), a.dtype),
         )
         carry = loop.start(
-            context, with_dtype(schedule, a.dtype), jnp.asarray(x0), extra,
-            self.batches_for_start(extra), batch_size=a.batch_size,
+            context, with_dtype(schedule, a.dtype), jnp.asarray(x0),
+            self.initial_draws(extra), extra, batch_size=a.batch_size,
         )  # fmt: skip
         epoch = 0
         if momentum.anchored:
@@ -149,15 +150,14 @@ class Solve:
             epoch = getattr(momentum, "epoch", None) or max(pass_length, 1)
         events = Events(
             K=a.steps,
-            trace_every=loop.trace_interval(min(a.steps, 100_000)),
+            trace_every=max(1, min(a.steps, MOST_STEPS) // TRACE_POINTS),
             retune_at=tuning.retune_steps(a.steps) if a.rule.tuned else (),
             anchor_every=epoch,
         )
-        return Loop(
-            context, events, carry, k=0, batch_size=a.batch_size,
-            tuner=self.retune if a.rule.tuned else None,
-            stream=None if self.stream is None else self.next_batches,
-        )  # fmt: skip
+        source = self.stream or oracles.source
+        draws = Draws(source, a.seed, a.replicas, a.batch_size, a.dtype)
+        tuner = self.retune if a.rule.tuned else None
+        return Loop(context, events, carry, draws, batch_size=a.batch_size, tuner=tuner)
 
     def feasible_start(self, x0: np.ndarray) -> np.ndarray:
         """Phase one, where the start is not feasible enough for the schedule."""
@@ -173,16 +173,19 @@ class Solve:
             )
         return found.x.astype(self.a.dtype)
 
-    def batches_for_start(self, extra: int) -> PyTree:
-        return self.next_batches(extra) if self.stream is not None and extra else None
-
-    def next_batches(self, count: int) -> PyTree:
-        """Stacked batches of the stream; None when it has ended."""
-        assert self.stream is not None
-        batches = self.stream.take(count)
-        if not batches:
-            return None
-        return with_dtype(jax.tree.map(lambda *parts: np.stack(parts), *batches), self.a.dtype)
+    def initial_draws(self, extra: int) -> PyTree:
+        """Draws for d_0 of every replica; their number is rounded up, so that the shape stays."""
+        room = max(8, 1 << max(extra - 1, 0).bit_length())
+        if self.stream is not None:
+            batches = self.stream.take(extra) or self.stream.peek()
+            return with_dtype(stack(batches + batches[-1:] * (room - len(batches))), self.a.dtype)
+        each = [
+            self.oracles.source.draw(
+                generator(self.a.seed, Purpose.INITIAL, r), room, self.a.batch_size
+            )
+            for r in range(self.a.replicas)
+        ]
+        return None if each[0] is None else stack(each)
 
     def retune(self, carry: Carry, k: int) -> Carry:
         self.count_products()
@@ -207,11 +210,11 @@ class Solve:
             rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *peeked)
             return rows, len(jax.tree.leaves(rows)[0])
         if isinstance(source, Finite) and N is not None and N > TRACE_ROWS:
-            chosen = np.random.default_rng(int(Purpose.TRACE)).choice(N, TRACE_ROWS, replace=False)
+            chosen = generator(0, Purpose.TRACE).choice(N, TRACE_ROWS, replace=False)
             chosen.sort()
             return map_rows(lambda a: jnp.asarray(np.asarray(a)[chosen]), source.arrays), TRACE_ROWS
         if isinstance(source, Sampler):
-            return _sample(source, key(0, Purpose.TRACE), TRACE_ROWS), TRACE_ROWS
+            return _sample(source, jax_keys(generator(0, Purpose.TRACE)), TRACE_ROWS), TRACE_ROWS
         return None, N or 1
 
     # The run -----------------------------------------------------------------------------
@@ -283,7 +286,7 @@ class Solve:
             if self.running.k == 0:
                 self.frozen[r], step = self.finite_start(), 0
             else:
-                step, self.frozen[r] = loop.last_finite(self.running, r)
+                step, self.frozen[r] = self.running.last_finite(r)
             self.diverged[r] = np.linalg.norm(self.frozen[r]) > GROWTH * (1 + x0)
             if not self.diverged[r] and not any("NaN" in note for note in self.notes):
                 self.notes.append(self.blame(self.frozen[r], step))
@@ -352,7 +355,7 @@ class Solve:
                 outputs, self.with_frozen(carry.random), self.lost, self.diverged, self.early,
                 self.notes,
             ),
-            tol=a.tol, seed=a.seed, batch_size=a.batch_size, fresh=self.fresh_batches(),
+            tol=a.tol, batch_size=a.batch_size, fresh=self.fresh_draws(),
         )  # fmt: skip
         xs = np.asarray(outputs.x, np.float64)
         columns = list(zip(*self.history, strict=True))
@@ -387,13 +390,16 @@ class Solve:
             w.x[r], w.y[r], w.s_h[r], w.s_g[r], w.rho[r] = x, x, 0, 0, 0
         return w
 
-    def fresh_batches(self) -> Any:
-        if self.stream is None:
+    def fresh_draws(self) -> PyTree:
+        """Samples that no step has seen, for a certificate without full gradients."""
+        if self.oracles.exact:
             return None
-        count = max(2, min(64, FRESH_SAMPLES // self.a.batch_size))
-        batches = self.next_batches(count)
-        enough = batches is not None and len(jax.tree.leaves(batches)[0]) >= 2
-        return batches if enough else NO_FRESH
+        count = max(2, FRESH_SAMPLES // self.a.batch_size)
+        if self.stream is None:
+            rng = generator(self.a.seed, Purpose.CERTIFICATE)
+            return self.oracles.source.draw(rng, count, self.a.batch_size)
+        batches = self.stream.take(min(count, STREAM_BLOCK))
+        return with_dtype(stack(batches), self.a.dtype) if len(batches) >= 2 else None
 
     def each_replica(self, xs: Any) -> PyTree:
         """x of every replica, in the user's structure with a leading axis."""

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.dtypes import canonicalize_dtype
 
 PyTree = Any
 
@@ -84,7 +85,7 @@ def with_dtype(tree: PyTree, dtype: Any) -> PyTree:
     def convert(leaf: Any) -> Any:
         if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, jax.Array)):
             return leaf
-        kind = np.result_type(leaf).kind
-        return jnp.asarray(leaf, dtype if kind == "f" else None)
+        given = np.result_type(leaf)
+        return jnp.asarray(leaf, dtype if given.kind == "f" else canonicalize_dtype(given))
 
     return jax.tree.map(convert, tree)

@@ -46,11 +46,42 @@ def padded_length(N: int) -> int:
     return -(-N // unit) * unit
 
 
+# Row by row from this many bytes a row on, in a loop unrolled by 4: each copy then takes longer
+# than starting it. Seen on a9a, batch 32: 6 us a step instead of 10 for the gather that XLA makes.
+LONG_ROW = 256
+UNROLL = 4
+
+
+@jax.custom_batching.custom_vmap
+def take_rows(array: jax.Array, index: jax.Array) -> jax.Array:
+    """array[index], by copies of whole rows where rows are long."""
+    if array.ndim == 1 or array[0].nbytes < LONG_ROW:
+        return array[index]
+
+    def put(j: Any, rows: jax.Array) -> jax.Array:
+        row = lax.dynamic_slice_in_dim(array, index[j], 1)
+        return lax.dynamic_update_slice_in_dim(rows, row, j, 0)
+
+    rows = jnp.zeros((index.shape[0], *array.shape[1:]), array.dtype)
+    return lax.fori_loop(0, index.shape[0], put, rows, unroll=UNROLL)
+
+
+@take_rows.def_vmap
+def _take_rows_of_replicas(
+    size: int, batched: list[bool], array: jax.Array, index: jax.Array
+) -> tuple[jax.Array, bool]:
+    if batched[0]:
+        return jax.vmap(lambda a, i: a[i], in_axes=(0, 0 if batched[1] else None))(array, index), True
+    if size == 1:
+        return take_rows(array, index[0])[None], True
+    return array[index], True  # one large gather uses all cores
+
+
 class Finite(eqx.Module):
     """N rows, padded with copies of the first one; the true N is traced."""
 
     arrays: PyTree
-    N: Any
+    N: Any  # below 2^31: indices are 32-bit
 
     @classmethod
     def of(cls, arrays: PyTree, N: int, dtype: Any) -> Finite:
@@ -68,14 +99,14 @@ class Finite(eqx.Module):
 
         sparse = lambda a: scipy.sparse.issparse(a)  # noqa: E731
         padded = map_rows(pad, jax.tree.map(prepare, arrays, is_leaf=sparse))
-        return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N))
+        return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N, jnp.int32))
 
-    def draw(self, key: jax.Array, steps: int, batch_size: int) -> jax.Array:
-        """Indices of `steps` mini-batches, independent and uniform, with replacement."""
-        return jax.random.randint(key, (steps, batch_size), 0, self.N)
+    def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> np.ndarray:
+        """Indices of `count` mini-batches, independent and uniform, with replacement."""
+        return rng.integers(0, int(self.N), (count, batch_size), np.int32)
 
     def batch(self, draw: jax.Array, batch_size: int) -> PyTree:
-        return map_rows(lambda a: a[draw], self.arrays)
+        return map_rows(lambda a: take_rows(a, draw), self.arrays)
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
         """The mean over all N rows of a function that is itself a mean over the rows it gets.

@@ -9,6 +9,8 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from mossp.keys import jax_keys
+
 PyTree = Any
 
 
@@ -30,8 +32,8 @@ class Sampler(eqx.Module):
                 f"{type(self.fn).__name__}."
             )
 
-    def draw(self, key: jax.Array, steps: int, batch_size: int) -> jax.Array:
-        return jax.random.split(key, steps)
+    def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> jax.Array:
+        return jax_keys(rng, (count,))
 
     def batch(self, draw: jax.Array, batch_size: int) -> PyTree:
         return self.fn(draw, batch_size)
@@ -40,7 +42,7 @@ class Sampler(eqx.Module):
 class NoData(eqx.Module):
     """A deterministic loss(x): every gradient is exact."""
 
-    def draw(self, key: jax.Array, steps: int, batch_size: int) -> None:
+    def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> None:
         return None
 
     def batch(self, draw: None, batch_size: int) -> None:

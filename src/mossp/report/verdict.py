@@ -47,8 +47,8 @@ def certificate_rows(result: Result) -> list[Row]:
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
     >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=500)
-    >>> [(row.name, row.holds) for row in certificate_rows(result)][:3]
-    [('criticality', True), ('proximity', True), ('feasibility', True)]
+    >>> [(row.name, row.bound) for row in certificate_rows(result)][:2]
+    [('criticality', '≤ 0.01'), ('proximity', '≤ 0.01')]
     """
     c, tol = result.certificate, result.tol
     bound = f"≤ {numbers.tolerance(tol)}"
