@@ -53,7 +53,8 @@ def averages(oracles, method, schedule, x0, key, K, b0):
             now = schedule.at(k)
             # Step 0 takes d0 as it is: the mean over the initial batch.
             now = now._replace(alpha=jnp.where(k == 0, 0.0, now.alpha))
-            state, w = method.step(oracles, now, state, batch)
+            state = method.step(oracles, now, state, batch)
+            w = method.witness(oracles, now, state)
             q = oracles.multipliers(w.x, w.lam, w.rho)
             u = (w.x - TARGET) + 2 * w.x * q[0] + w.s_h - w.s_g
             c = w.x @ w.x - 1

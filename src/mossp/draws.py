@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mossp import keys
@@ -19,10 +20,10 @@ LARGEST_BLOCK = 2**22  # indices in a block
 
 
 def block_length(batch_size: int) -> int:
-    """Steps in a block: 1024, or fewer where their indices would take too much memory.
+    """Steps in a block: 4096, or fewer where their indices would take too much memory.
 
     >>> block_length(32), block_length(100_000)
-    (1024, 32)
+    (4096, 32)
     """
     fitting = max(LARGEST_BLOCK // batch_size, 1)
     return min(keys.BLOCK, 1 << (fitting.bit_length() - 1))
@@ -69,7 +70,7 @@ class Draws:
             self.source.draw(self._rng(Purpose.STEPS, r, b), self.length, self.batch_size)
             for r in range(self.replicas)
         ]
-        stacked = None if batches[0] is None else stack(batches)
+        stacked = None if batches[0] is None else jax.tree.map(jnp.asarray, stack(batches))
         first = b * self.length
         return Block(first, first + self.length, stacked, self._kept(first))
 

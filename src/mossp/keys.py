@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 # Random numbers of BLOCK consecutive steps are drawn at once.
-BLOCK = 1024
+BLOCK = 4096
 
 
 class Purpose(enum.IntEnum):

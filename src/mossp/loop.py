@@ -17,18 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from mossp import tuning
+from mossp import keys, tuning
 from mossp.certificate import Witness
 from mossp.data import Arriving, NoData
 from mossp.draws import Block, Draws
+from mossp.keys import Purpose
 from mossp.methods.base import Method
 from mossp.problem import Oracles
-from mossp.schedules import Schedule
+from mossp.schedules import Parameters, Schedule
 
 PyTree = Any
 Vector = Any
 
 CHUNK_SECONDS = 0.25  # how long Ctrl-C, a time budget or a progress bar may have to wait
+CACHE = 2**20  # bytes
 FIRST_CHUNK = 256  # steps, before the speed is known
 
 
@@ -75,32 +77,45 @@ def start(
     return jax.vmap(one, axis_size=context.replicas.shape[0], in_axes=shared_axis(oracles))(draws)
 
 
-@functools.partial(jax.jit, static_argnames=("length", "batch_size"))
+@functools.partial(jax.jit, static_argnames=("group", "batch_size"))
 def advance(
     context: Context, carry: Carry, batches: Any, first: Any, keep: Any, k0: Any, k1: Any, *,
-    length: int, batch_size: int,
+    group: int, batch_size: int,
 ) -> Carry:  # fmt: skip
-    """Steps k0, ..., k1 - 1 of every replica, of the `length` whose batches are given.
+    """Steps k0, ..., k1 - 1 of every replica; the batches given are those from step `first` on.
 
-    The first of them is step `first`. Replicas with `keep` take the witness of step k1 - 1 as their random output.
+    Replicas with `keep` take the witness of step k1 - 1 as their random output.
     """
     oracles, method = context.oracles, context.method
 
     def one(carry: Carry, batches: Any, keep: Any) -> Carry:
-        # Scalars one by one would cost as much as a small gradient: all of the block at once.
-        k = first + jnp.arange(length)
-        parameters = carry.schedule.at(k)
-        alpha = jnp.where(k == 0, context.first_alpha, parameters.alpha)
-        parameters = parameters._replace(alpha=alpha)
+        def parameters(k: Any) -> Parameters:
+            now = carry.schedule.at(k)
+            return now._replace(alpha=jnp.where(k == 0, context.first_alpha, now.alpha))
 
-        def step(k: Any, state_and_witness: Any) -> Any:
-            draw, now = jax.tree.map(lambda v: v[k - first], (batches, parameters))
-            batch = oracles.source.batch(draw, batch_size)
-            return method.step(oracles, now, state_and_witness[0], batch)
+        def steps(b: Any, state: Any) -> Any:
+            """The steps of the b-th group: what they need is fetched together, which is faster."""
+            begin = first + b * group
+            draws = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, b * group, group), batches)
+            fetch = lambda draw: oracles.source.batch(draw, batch_size)  # noqa: E731
+            fetched = jax.vmap(fetch, axis_size=group)(draws)
+            ready = (parameters(begin + jnp.arange(group)), fetched)
 
-        state, last = lax.fori_loop(k0, k1, step, (carry.state, carry.last))
-        random = jax.tree.map(lambda new, old: jnp.where(keep, new, old), last, carry.random)
-        return carry._replace(state=state, last=last, random=random)
+            def step(k: Any, state: Any) -> Any:
+                now, batch = jax.tree.map(lambda v: v[k - begin], ready)
+                return method.step(oracles, now, state, batch)
+
+            low, high = jnp.maximum(k0, begin), jnp.minimum(k1, begin + group)
+            return lax.fori_loop(low, high, step, state)
+
+        def choose(condition: Any, new: Witness, old: Witness) -> Witness:
+            return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+        groups = ((k0 - first) // group, (k1 - first + group - 1) // group)
+        state = lax.fori_loop(*groups, steps, carry.state)
+        last = method.witness(oracles, parameters(k1 - 1), state)
+        last = choose(k1 > k0, last, carry.last)
+        return carry._replace(state=state, last=last, random=choose(keep, last, carry.random))
 
     return jax.vmap(one, in_axes=(0, shared_axis(oracles), 0))(carry, batches, keep)
 
@@ -188,6 +203,18 @@ class Events(NamedTuple):
         return k % self.trace_every == 0 or k == self.K
 
 
+def group_size(context: Context, batch_size: int, length: int) -> int:
+    """How many steps fetch their rows together: up to 8, while they stay in a core's cache."""
+    source = context.oracles.source
+    if isinstance(source, (Arriving, NoData)):
+        return 1
+    draw = jax.tree.map(lambda v: v[0], source.draw(keys.generator(0, Purpose.CHECK), 1, batch_size))
+    batch = jax.eval_shape(lambda: source.batch(draw, batch_size))
+    size = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(batch))
+    fitting = CACHE // max(size * len(context.replicas), 1)
+    return min(8, length, 1 << max(fitting, 1).bit_length() - 1)
+
+
 class Loop:
     """A run on the host: where it stands, and how to take it to the next stop.
 
@@ -200,6 +227,7 @@ class Loop:
     ) -> None:  # fmt: skip
         self.context, self.events, self.carry, self.draws = context, events, carry, draws
         self.batch_size, self.tuner = batch_size, tuner
+        self.group = group_size(context, batch_size, draws.length)
         self.k = 0
         self.longest = FIRST_CHUNK
         self.anchors = 0  # full gradients taken
@@ -267,5 +295,5 @@ class Loop:
         keep = block.kept[:, k1 - 1 - block.first] & (k1 > k0)
         return advance(
             self.context, carry, block.batches, block.first, keep, k0, k1,
-            length=self.draws.length, batch_size=self.batch_size,
+            group=self.group, batch_size=self.batch_size,
         )  # fmt: skip

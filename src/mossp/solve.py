@@ -31,8 +31,8 @@ from mossp.structure import Structure, with_dtype
 
 PyTree = Any
 
-TRACE_POINTS = 50
-TRACE_ROWS = 4096  # rows on which the trace's objective is evaluated when there are more
+TRACE_POINTS = 40
+TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
 GROWTH = 1e8  # ||x|| or ||c|| beyond this many times where they started: diverged
 CHECKPOINT_SECONDS = 10.0
 
@@ -80,7 +80,7 @@ def solve(
     tol         what the certificate must meet for `success`: 1e-2 if left out
     output      "last", "random" (of which the paper's theorems speak) or "best"
     dtype       "float64" or "float32"; the caller's JAX configuration is not touched
-    callback    called with a `Progress` some 50 times; returning True stops the run
+    callback    called with a `Progress` some 40 times; returning True stops the run
     checkpoint  a file; the run is saved there, and goes on from there if it is called again with
                 the same problem and settings. resume=False starts anew, "force" ignores that the
                 file came from another problem or other settings
@@ -266,8 +266,7 @@ class Solve:
         return self.finish(row_count)
 
     def look(self) -> loop.Observation:
-        seen = loop.observe(self.oracles, self.running.carry, self.rows)
-        return jax.tree.map(np.asarray, seen)
+        return jax.device_get(loop.observe(self.oracles, self.running.carry, self.rows))
 
     def record(self, seen: loop.Observation) -> None:
         k = self.running.k

@@ -85,7 +85,9 @@ def with_dtype(tree: PyTree, dtype: Any) -> PyTree:
     def convert(leaf: Any) -> Any:
         if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, jax.Array)):
             return leaf
-        given = np.result_type(leaf)
-        return jnp.asarray(leaf, dtype if given.kind == "f" else canonicalize_dtype(given))
+        if not isinstance(leaf, jax.core.Tracer):
+            leaf = np.asarray(leaf)  # a float64 array of JAX may be touched outside of x64 this way
+        kind = leaf.dtype.kind
+        return jnp.asarray(leaf, dtype if kind == "f" else canonicalize_dtype(leaf.dtype))
 
     return jax.tree.map(convert, tree)

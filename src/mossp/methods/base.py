@@ -25,10 +25,12 @@ class Method(eqx.Module):
         """The state before the first step; it has a field x."""
 
     @abc.abstractmethod
-    def step(
-        self, oracles: Oracles, parameters: Parameters, state: Any, batch: Any
-    ) -> tuple[Any, Witness]:
-        """One step on one mini-batch."""
+    def step(self, oracles: Oracles, parameters: Parameters, state: Any, batch: Any) -> Any:
+        """The state after one step on one mini-batch."""
+
+    @abc.abstractmethod
+    def witness(self, oracles: Oracles, parameters: Parameters, state: Any) -> Witness:
+        """What the last step, taken with these parameters, proves about its x."""
 
     @abc.abstractmethod
     def rescale(self, state: Any, ratio: Any) -> Any:

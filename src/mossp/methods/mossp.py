@@ -26,6 +26,8 @@ class State(NamedTuple):
     x: Vector  # estimates prox_{mu (Q_rho + h)}(z)
     z: Vector  # where the difference of Moreau envelopes is being minimised
     memory: Any  # what the gradient estimator remembers
+    v: Vector  # of the last step: z - mu S, so that x = prox_{mu h}(v)
+    y: Vector  # of the last step: prox_{mu g}(z)
 
 
 class MoSSP(Method):
@@ -49,11 +51,9 @@ class MoSSP(Method):
             raise ValueError(f"MoSSP needs 0 < beta <= 1, but beta = {self.beta} was given.")
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
-        return State(x0, x0, self.momentum.init(d0, x0))
+        return State(x0, x0, self.momentum.init(d0, x0), x0, x0)
 
-    def step(
-        self, oracles: Oracles, parameters: Parameters, state: State, batch: Any
-    ) -> tuple[State, Witness]:
+    def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
         mu, rho, alpha = parameters
         reg, z = oracles.regularizer, state.z
 
@@ -62,12 +62,17 @@ class MoSSP(Method):
 
         d, memory = self.momentum.update(gradient, state.memory, state.x, alpha)
         S = d + oracles.constraint_gradient(state.x, rho)
-        x = reg.prox_h(z - mu * S, mu)
+        v = z - mu * S
+        x = reg.prox_h(v, mu)
         y = reg.prox_g(z, mu)
-        witness = Witness(
-            x, y, s_h=(z - mu * S - x) / mu, s_g=(z - y) / mu, lam=jnp.zeros(oracles.m, x.dtype), rho=rho
-        )
-        return State(x, z - self.beta * (y - x), memory), witness
+        return State(x, z - self.beta * (y - x), memory, v, y)
+
+    def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
+        mu, rho, _ = parameters
+        x, z, _, v, y = state
+        z = z + self.beta * (y - x)  # before the step
+        lam = jnp.zeros(oracles.m, x.dtype)
+        return Witness(x, y, s_h=(v - x) / mu, s_g=(z - y) / mu, lam=lam, rho=rho)
 
     def rescale(self, state: State, ratio: Any) -> State:
         # z = x + mu s, where s is a subgradient of g: the same s for the new mu.
