@@ -144,7 +144,8 @@ def residuals(
             q=q,
         )
 
-    return jax.lax.map(one, witnesses)
+    # A few at a time: one pass over the data serves them all, and memory stays bounded.
+    return jax.lax.map(one, witnesses, batch_size=8)
 
 
 def certificate(oracles: Oracles, r: Residuals, samples: int | None, form: str) -> Certificate:

@@ -62,9 +62,8 @@ def estimate_constants(
     """
     with jax.enable_x64(True):
         oracles = problem.oracles(x0)
-        x = jnp.asarray(Structure.of(x0).ravel(x0))
         draws = sample_draws(problem, batch_size, seed, np.float64)
-        return Constants(*map(float, _estimate(oracles, x, draws, batch_size)))
+        return estimate_at(oracles, Structure.of(x0).ravel(x0), draws, batch_size)
 
 
 def sample_draws(problem: Problem, batch_size: int, seed: Any, dtype: Any) -> Any:
@@ -77,6 +76,17 @@ def sample_draws(problem: Problem, batch_size: int, seed: Any, dtype: Any) -> An
     number = max(MINI_BATCHES, -(-POOLED_ROWS // batch_size))
     rng = keys.generator(seed, keys.Purpose.CONSTANTS)
     return problem.source(dtype).draw(rng, number, batch_size)
+
+
+def estimate_at(oracles: Oracles, x: Any, draws: Any, batch_size: int) -> Constants:
+    return Constants(*map(float, _estimate(oracles, jnp.asarray(x), draws, batch_size)))
+
+
+def hessian_products(draws: Any, batch_size: int) -> int:
+    """Samples behind the Hessian-vector products that one look at the smoothness of f takes."""
+    if draws is None:
+        return POWER_ITERATIONS
+    return POWER_ITERATIONS * min(count(draws), MINI_BATCHES) * batch_size
 
 
 @jax.jit(static_argnums=3)

@@ -47,13 +47,18 @@ class Draws:
     """Blocks by step number; the last one is kept, since a chunk may end inside it."""
 
     def __init__(
-        self, source: Any, seed: int, replicas: int, batch_size: int, dtype: Any
+        self, source: Any, seed: int, first: int, replicas: int, batch_size: int, dtype: Any
     ) -> None:
-        self.source, self.seed, self.replicas = source, seed, replicas
+        """For replicas first, ..., first + replicas - 1."""
+        self.source, self.seed, self.first, self.replicas = source, seed, first, replicas
         self.batch_size, self.dtype = batch_size, dtype
         streamed = isinstance(source, Stream)
         self.length = STREAM_BLOCK if streamed else block_length(batch_size)
         self._current: Block | None = None
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.first + self.replicas)
 
     def containing(self, k: int) -> Block | None:
         """The block with step k; None when a stream has ended."""
@@ -68,7 +73,7 @@ class Draws:
         b = k // self.length
         batches = [
             self.source.draw(self._rng(Purpose.STEPS, r, b), self.length, self.batch_size)
-            for r in range(self.replicas)
+            for r in self.numbers
         ]
         stacked = None if batches[0] is None else jax.tree.map(jnp.asarray, stack(batches))
         first = b * self.length
@@ -85,7 +90,7 @@ class Draws:
     def _kept(self, first: int) -> np.ndarray:
         """Step k replaces the kept one with probability 1/(k + 1): all are equally likely."""
         uniforms = [
-            self._rng(Purpose.OUTPUT, r, first).random(self.length) for r in range(self.replicas)
+            self._rng(Purpose.OUTPUT, r, first).random(self.length) for r in self.numbers
         ]
         return np.stack(uniforms) * (first + 1 + np.arange(self.length)) < 1
 

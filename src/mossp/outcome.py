@@ -54,12 +54,14 @@ def judge(
 ) -> Verdict:
     """`fresh` are draws that no step has seen; None where gradients are exact or none are left."""
     usable = oracles.exact or fresh is not None
+    count = len(ending.lost)
+    halves = (slice(count), slice(count, None))
     if usable:
-        r = residuals(oracles, ending.outputs, fresh, batch_size=batch_size)
-        wide = residuals(oracles, ending.random, fresh, batch_size=batch_size)
+        both = jax.tree.map(lambda *a: np.concatenate(a), ending.outputs, ending.random)
+        judged = jax.device_get(residuals(oracles, both, fresh, batch_size=batch_size))
+        r, wide = (jax.tree.map(lambda a: np.asarray(a[half], np.float64), judged) for half in halves)
     else:
-        r = wide = without_gradient(oracles, ending.outputs)
-    r = jax.tree.map(lambda a: np.asarray(a, np.float64), r)
+        r = wide = jax.device_get(without_gradient(oracles, ending.outputs))
     funs, violations = r.objective, r.feasibility
     bad = ending.lost | ~np.isfinite(funs if usable else violations)
     best = best_replica(funs, violations, bad | ending.diverged, tol)
@@ -85,7 +87,7 @@ def judge(
     kept = ~(ending.lost | ending.diverged)
     spread = None
     if usable and kept.all():
-        spread = expectation(jax.tree.map(lambda a: np.asarray(a, np.float64), wide))
+        spread = expectation(wide)
     message = " ".join([describe(status, cert, tol), *notes])
     return Verdict(best, status, success, message, cert, spread, funs, violations)
 

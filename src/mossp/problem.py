@@ -75,6 +75,7 @@ class Problem:
             object.__setattr__(self, "samples", N)
             object.__setattr__(self, "data", source)  # a copy: later changes do not reach it
         object.__setattr__(self, "_sources", {np.dtype(np.float64): source})
+        object.__setattr__(self, "_oracles", {})
 
     def source(self, dtype: Any) -> Any:
         """The data in this precision, converted once."""
@@ -87,6 +88,13 @@ class Problem:
     def oracles(self, x0: PyTree, dtype: Any = np.float64) -> Oracles:
         """What a method may call, as functions of the vector x; wrong shapes are found here."""
         structure = Structure.of(x0)
+        made: dict[Any, Oracles] = self._oracles  # type: ignore[attr-defined]
+        key = (structure, np.dtype(dtype))
+        if key not in made:
+            made[key] = self._make_oracles(structure, x0, dtype)
+        return made[key]
+
+    def _make_oracles(self, structure: Structure, x0: PyTree, dtype: Any) -> Oracles:
         source = self.source(dtype)
         oracles = Oracles(
             loss=with_dtype(as_pytree(self.loss), dtype),

@@ -1,0 +1,168 @@
+"""What is compiled: the start, many steps, and what is measured between them.
+
+Replicas lie along a leading axis. Steps [k0, k1) have traced bounds, so that the number of steps is
+not part of the program.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from mossp import tuning
+from mossp.certificate import Witness
+from mossp.data import Arriving, NoData
+from mossp.methods.base import Method
+from mossp.problem import Oracles
+from mossp.schedules import Parameters, Schedule
+
+PyTree = Any
+Vector = Any
+
+
+class Carry(NamedTuple):
+    """What one replica takes from step to step."""
+
+    state: Any
+    schedule: Schedule
+    last: Witness  # of the last step
+    random: Witness  # of a uniformly random step, by reservoir sampling
+    reference: Vector  # x when rho and mu were last measured
+
+
+class Context(NamedTuple):
+    """What all steps of a run share."""
+
+    oracles: Oracles
+    method: Method
+    first_alpha: Any  # weight of the first mini-batch: B / b0
+
+
+@functools.partial(jax.jit, static_argnames=("replicas", "batch_size"))
+def start(
+    context: Context, schedule: Schedule, x0: Vector, draws: Any, count: Any, *,
+    replicas: int, batch_size: int,
+) -> Carry:  # fmt: skip
+    """The carry of every replica before the first step: d0 is the mean over `count` draws."""
+    oracles = context.oracles
+
+    def one(draws: Any) -> Carry:
+        def add(j: Any, d: Vector) -> Vector:
+            draw = jax.tree.map(lambda v: v[j], draws)
+            return d + oracles.gradient(x0, oracles.source.batch(draw, batch_size))
+
+        d0 = lax.fori_loop(0, count, add, jnp.zeros_like(x0)) / jnp.maximum(count, 1)
+        zero, lam = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
+        witness = Witness(x0, x0, zero, zero, lam, jnp.zeros((), x0.dtype))
+        state = context.method.init(oracles, x0, d0)
+        return Carry(state, schedule, witness, witness, x0)
+
+    return jax.vmap(one, axis_size=replicas, in_axes=shared_axis(oracles))(draws)
+
+
+@functools.partial(jax.jit, static_argnames=("group", "batch_size"))
+def advance(
+    context: Context, carry: Carry, batches: Any, first: Any, keep: Any, k0: Any, k1: Any, *,
+    group: int, batch_size: int,
+) -> Carry:  # fmt: skip
+    """Steps k0, ..., k1 - 1 of every replica; the batches given are those from step `first` on.
+
+    Replicas with `keep` take the witness of step k1 - 1 as their random output.
+    """
+    oracles, method = context.oracles, context.method
+
+    def one(carry: Carry, batches: Any, keep: Any) -> Carry:
+        def parameters(k: Any) -> Parameters:
+            now = carry.schedule.at(k)
+            return now._replace(alpha=jnp.where(k == 0, context.first_alpha, now.alpha))
+
+        def steps(b: Any, state: Any) -> Any:
+            """The steps of the b-th group: what they need is fetched together, which is faster."""
+            begin = first + b * group
+            draws = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, b * group, group), batches)
+            fetch = lambda draw: oracles.source.batch(draw, batch_size)  # noqa: E731
+            fetched = jax.vmap(fetch, axis_size=group)(draws)
+            ready = (parameters(begin + jnp.arange(group)), fetched)
+
+            def step(k: Any, state: Any) -> Any:
+                now, batch = jax.tree.map(lambda v: v[k - begin], ready)
+                return method.step(oracles, now, state, batch)
+
+            low, high = jnp.maximum(k0, begin), jnp.minimum(k1, begin + group)
+            return lax.fori_loop(low, high, step, state)
+
+        def choose(condition: Any, new: Witness, old: Witness) -> Witness:
+            return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+        groups = ((k0 - first) // group, (k1 - first + group - 1) // group)
+        state = lax.fori_loop(*groups, steps, carry.state)
+        last = method.witness(oracles, parameters(k1 - 1), state)
+        last = choose(k1 > k0, last, carry.last)
+        return carry._replace(state=state, last=last, random=choose(keep, last, carry.random))
+
+    return jax.vmap(one, in_axes=(0, shared_axis(oracles), 0))(carry, batches, keep)
+
+
+def shared_axis(oracles: Oracles) -> int | None:
+    """Batches of a Stream are the same for every replica."""
+    return None if isinstance(oracles.source, (Arriving, NoData)) else 0
+
+
+@functools.partial(jax.jit, static_argnames="batch_size")
+def retune(context: Context, carry: Carry, tuner: tuning.Tuner, *, batch_size: int) -> Carry:
+    """rho and mu of every replica, measured at its current point."""
+
+    def one(carry: Carry) -> Carry:
+        schedule, state = tuning.retune(
+            context.oracles, context.method, carry.schedule, carry.state, carry.last,
+            carry.reference, tuner, batch_size,
+        )  # fmt: skip
+        return carry._replace(schedule=schedule, state=state, reference=state.x)
+
+    return jax.vmap(one)(carry)
+
+
+@jax.jit
+def refresh_anchor(context: Context, carry: Carry) -> Carry:
+    """The SVRG anchor of every replica at its current point, by a full gradient."""
+
+    def one(carry: Carry) -> Carry:
+        momentum: Any = context.method.momentum
+        state = carry.state
+        memory = momentum.refresh(context.oracles, state.memory, state.x)
+        return carry._replace(state=state._replace(memory=memory))
+
+    return jax.vmap(one)(carry)
+
+
+class Observation(NamedTuple):
+    """What the host looks at between chunks, one value a replica."""
+
+    objective: Any
+    violation: Any
+    proximity: Any  # ||x - y||
+    length: Any  # ||x||
+    finite: Any  # whether everything the next step needs is finite
+
+
+@jax.jit
+def observe(oracles: Oracles, carry: Carry, rows: PyTree) -> Observation:
+    """`rows` stand for the data; None when all of it is looked at."""
+
+    def one(carry: Carry) -> Observation:
+        x = carry.state.x
+        f = oracles.full_value(x) if rows is None else oracles.f(x, rows)
+        leaves = jax.tree.leaves((carry.state, f, oracles.c(x)))
+        return Observation(
+            objective=f + oracles.regularizer(x),
+            violation=oracles.violation(x),
+            proximity=jnp.linalg.norm(x - carry.last.y),
+            length=jnp.linalg.norm(x),
+            finite=jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])),
+        )
+
+    return jax.vmap(one)(carry)

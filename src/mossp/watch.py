@@ -1,0 +1,120 @@
+"""What is seen of a run: its trace, trouble with NaN or infinity, and the best point met."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp.certificate import Witness
+from mossp.loop import Loop
+from mossp.problem import Oracles
+from mossp.result import Trace
+from mossp.steps import Observation
+
+PyTree = Any
+
+GROWTH = 1e8  # ||x|| or ||c|| beyond this many times where they started: diverged
+
+
+class Watch:
+    """The record of a run. One row an observation, one entry a replica."""
+
+    def __init__(
+        self, oracles: Oracles, loop: Loop, rows: PyTree, start: np.ndarray, before: np.ndarray,
+        keep_best: bool, tol: float,
+    ) -> None:  # fmt: skip
+        """`start` is where the run starts, `before` where it was before phase one."""
+        self.oracles, self.loop, self.rows, self.tol = oracles, loop, rows, tol
+        self.start, self.before = start, before
+        self.history: list[list[Any]] = []
+        self.lost = np.zeros(loop.replicas, bool)
+        self.diverged = np.zeros(loop.replicas, bool)
+        self.frozen: dict[int, np.ndarray] = {}  # the last finite points of lost replicas
+        self.notes: list[str] = []
+        self.keeps_best = keep_best
+        self.best: tuple[np.ndarray, Witness] | None = None
+        self.first = self.look()
+
+    def look(self) -> Observation:
+        return self.loop.observe(self.rows)
+
+    @property
+    def hopeless(self) -> bool:
+        return bool((self.lost | self.diverged).all())
+
+    def record(self, seen: Observation, gradients: int, seconds: float) -> None:
+        self.history.append(
+            [self.loop.k, gradients, seconds, seen.objective, seen.violation, seen.proximity]
+        )
+        self._find_trouble(seen)
+        if self.keeps_best and self.loop.k:
+            self._keep_best(seen)
+
+    def trace(self, rows: int) -> Trace:
+        columns = zip(*self.history, strict=True)
+        return Trace(*(np.array(column) for column in columns), rows=rows)
+
+    def _find_trouble(self, seen: Observation) -> None:
+        """Replicas that are no longer finite, or have left for infinity."""
+        far_away = GROWTH * (1 + np.linalg.norm(self.start))
+        for r in np.flatnonzero(~seen.finite & ~self.lost).tolist():
+            self.lost[r] = True
+            step, x = (0, self.before) if self.loop.k == 0 else self.loop.last_finite(r)
+            self.frozen[r] = x
+            self.diverged[r] = np.linalg.norm(x) > far_away
+            if not self.diverged[r] and not self.notes:
+                self.notes.append(self._blame(x, step))
+        far = (seen.length > far_away) | (seen.violation > GROWTH * (1 + self.first.violation))
+        self.diverged |= far & seen.finite
+
+    def _blame(self, x: np.ndarray, step: int) -> str:
+        """A sentence that names the function behind NaN or infinity."""
+        for point, where in ((x, f"after {step} steps"), (self.start, "at the start")):
+            values = _values(self.oracles, jnp.asarray(point), self.rows)
+            bad = [name for name, v in values.items() if not np.isfinite(np.asarray(v)).all()]
+            if bad:
+                return f"NaN or infinity came from {' and '.join(bad)} {where}."
+        return f"NaN or infinity came up in step {step + 1}, on its mini-batch."
+
+    def _keep_best(self, seen: Observation) -> None:
+        """For output="best": the observed point with the lowest F at violation <= tol."""
+        infeasible = 1e300  # ranks behind every feasible point, by violation
+        score = np.where(seen.violation <= self.tol, seen.objective, infeasible * (1 + seen.violation))
+        score = np.where(np.isfinite(seen.objective), score, np.inf)
+        last = self.loop.carry().last
+        if self.best is None:
+            self.best = (score, last)
+            return
+        better = score < self.best[0]
+
+        def choose(new: np.ndarray, old: np.ndarray) -> np.ndarray:
+            return np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+        self.best = (choose(score, self.best[0]), jax.tree.map(choose, last, self.best[1]))
+
+    def outputs(self, which: str) -> Witness:
+        """The witness of every replica; lost replicas stand at their last finite point."""
+        carry = self.loop.carry()
+        chosen: Witness = carry.random if which == "random" else carry.last
+        if which == "best" and self.best is not None:
+            chosen = self.best[1]
+        chosen = jax.tree.map(np.array, chosen)
+        for r, x in self.frozen.items():
+            chosen.x[r], chosen.y[r] = x, x
+            chosen.s_h[r], chosen.s_g[r], chosen.lam[r], chosen.rho[r] = 0, 0, 0, 0
+        return chosen
+
+
+@jax.jit
+def _values(oracles: Oracles, x: Any, rows: PyTree) -> dict[str, Any]:
+    full = rows is None
+    c, pullback = jax.vjp(oracles.c, x)
+    return {
+        "the loss": oracles.full_value(x) if full else oracles.f(x, rows),
+        "the gradient of the loss": oracles.full_gradient(x) if full else oracles.gradient(x, rows),
+        "a constraint": c,
+        "the gradient of a constraint": pullback(jnp.ones_like(c))[0],
+    }
