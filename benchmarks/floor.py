@@ -23,14 +23,14 @@ def logistic_gradient(X, y, rows, x, out):
 @numba.njit(cache=True)
 def mossp(X, y, x0, steps, batch_size, lam, rho, mu, alpha, seed, recursive):
     """MoSSP-P, or MoSSP-R if `recursive`, with constant parameters and beta = 1."""
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (what Numba compiles)
     N, n = X.shape
     x, z, previous = x0.copy(), x0.copy(), x0.copy()
     d, gradient, old = np.zeros(n), np.zeros(n), np.zeros(n)
     rows = np.empty(batch_size, np.int64)
     for k in range(steps):
         for b in range(batch_size):
-            rows[b] = np.random.randint(0, N)
+            rows[b] = np.random.randint(0, N)  # noqa: NPY002
         a = 1.0 if k == 0 else alpha
         logistic_gradient(X, y, rows, x, gradient)
         if recursive:

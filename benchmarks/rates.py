@@ -3,10 +3,10 @@
     python benchmarks/rates.py
 
 The sampled gradient is (1 + e/2)(x - t) + 0.3 e' with standard normal e (a number) and e' (a
-vector), c(x) = ||x||^2 - 1, l1 - l2 with lam = 0.05, n = 10. The schedules are the theorems', inside
-the bounds of their proofs. Residuals are averaged over all steps, which is their expectation over
-the random output R, with the exact gradient x - t, and over 64 replicas; each step is the
-library's own.
+vector), c(x) = ||x||^2 - 1, l1 - l2 with lam = 0.05, n = 10. The schedules are the theorems',
+inside the bounds of their proofs. Residuals are averaged over 64 replicas and over all steps,
+which is their expectation over the random output R, with the exact gradient x - t; each step is
+the library's own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import mossp
 import numpy as np
+
+import mossp
 from mossp.schedules import Theorem
 
 TARGET = np.array([1.5, -1.0, 0.5] + [0.0] * 7)

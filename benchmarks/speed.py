@@ -15,10 +15,11 @@ import time
 
 import jax
 import jax.numpy as jnp
-import mossp
 import numpy as np
 from floor import mossp as numba_mossp
 from workload import a9a_or_like, unit_start
+
+import mossp
 
 STEPS, BATCH, LAM, ROUNDS = 25_000, 32, 0.01, 9
 

@@ -1,6 +1,6 @@
 """Constrained stochastic optimisation with difference-of-convex regularisers.
 
-    min  E[f(x, xi)] + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
+min  E[f(x, xi)] + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 """
 
 from mossp import constraints, examples, losses, moreau, schedules
@@ -12,11 +12,77 @@ from mossp.feasibility import restore
 from mossp.methods import METHODS, MoSSP
 from mossp.momentum import SVRG, Plain, Polyak, Recursive, Truncated
 from mossp.problem import Problem
-from mossp.regularizers import *  # noqa: F403
-from mossp.regularizers import __all__ as _regularizers
+from mossp.regularizers import (
+    L1,
+    MCP,
+    SCAD,
+    Ball,
+    Blocks,
+    Box,
+    CappedL1,
+    Group,
+    L1MinusL2,
+    LogSum,
+    Nonnegative,
+    Regularizer,
+    TransformedL1,
+    TruncatedL1,
+    TruncatedL1MinusL2,
+    Weighted,
+    Zero,
+    check_regularizer,
+)
 from mossp.report import plot, write_page
 from mossp.result import Result, Status
 from mossp.solve import Progress, solve
 from mossp.stationarity import stationarity
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "L1",
+    "MCP",
+    "METHODS",
+    "SCAD",
+    "SVRG",
+    "Ball",
+    "Blocks",
+    "Box",
+    "CappedL1",
+    "Certificate",
+    "CheckpointError",
+    "Constants",
+    "Group",
+    "L1MinusL2",
+    "LogSum",
+    "MoSSP",
+    "Nonnegative",
+    "Plain",
+    "Polyak",
+    "Problem",
+    "Progress",
+    "Recursive",
+    "Regularizer",
+    "Result",
+    "Sampler",
+    "Status",
+    "Stream",
+    "TransformedL1",
+    "Truncated",
+    "TruncatedL1",
+    "TruncatedL1MinusL2",
+    "Weighted",
+    "Zero",
+    "check_regularizer",
+    "constraints",
+    "estimate_constants",
+    "examples",
+    "losses",
+    "moreau",
+    "plot",
+    "restore",
+    "schedules",
+    "solve",
+    "stationarity",
+    "write_page",
+]

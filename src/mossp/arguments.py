@@ -94,19 +94,20 @@ def checked(
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value % 1 != 0:
         raise TypeError(f"{name} must be a whole number, but {value!r} was given.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, but {value} was given.")
-    return int(value)
+    return int(float(value))
 
 
 def positive(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, but {value!r} was given.")
-    if not value > 0 or math.isinf(value):
+    number = float(value)
+    if not 0 < number < math.inf:
         raise ValueError(f"{name} must be positive and finite, but {value} was given.")
-    return float(value)
+    return number
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
@@ -150,7 +151,13 @@ def checked_batch_size(problem: Problem, given: Any) -> int:
 
 
 def checked_steps(
-    problem: Problem, method: Method, rule: Rule, steps: Any, gradients: Any, seconds: Any, batch: int
+    problem: Problem,
+    method: Method,
+    rule: Rule,
+    steps: Any,
+    gradients: Any,
+    seconds: Any,
+    batch: int,
 ) -> int:
     """K, from steps, from a budget in gradients, or from the size of the data."""
     per_step = method.momentum.gradients * batch

@@ -184,12 +184,12 @@ class Expectation(NamedTuple):
 
 def expectation(r: Residuals) -> Expectation:
     """sqrt(mean of squares), and by the delta method se(mean of squares) / (2 root)."""
-    names = ("criticality", "proximity", "feasibility", "infeasible_stationarity")
-    values: list[float] = []
+    values: dict[str, float] = {}
     count = len(np.asarray(r.criticality))
-    for name in names:
+    for name in ("criticality", "proximity", "feasibility", "infeasible_stationarity"):
         squares = np.asarray(getattr(r, name), np.float64) ** 2
         root = float(np.sqrt(squares.mean()))
-        error = squares.std(ddof=1) / np.sqrt(count) if count > 1 else np.nan
-        values += [root, float(error / (2 * root)) if root > 0 else (0.0 if count > 1 else np.nan)]
-    return Expectation(*values, replicas=count)
+        error = float(squares.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
+        values[name] = root
+        values[name + "_se"] = error / (2 * root) if root > 0 else error
+    return Expectation(**values, replicas=count)

@@ -45,9 +45,7 @@ class Constants(NamedTuple):
         return max(self.L_f, self.L_tilde(rho0))
 
 
-def estimate_constants(
-    problem: Problem, x0: Any, batch_size: int = 32, seed: int = 0
-) -> Constants:
+def estimate_constants(problem: Problem, x0: Any, batch_size: int = 32, seed: int = 0) -> Constants:
     """The constants of the paper's assumptions near x0, as floats.
 
     Bounds over all of R^n do not exist for most problems (||x||^2 - 1 has no bounded gradient):
@@ -132,7 +130,9 @@ def spectral_norm(apply: Callable[[Vector], Vector], n: int, dtype: Any) -> jax.
     return lax.fori_loop(0, POWER_ITERATIONS, iterate, (start_vector(n, dtype), zero))[1]
 
 
-def gradient_on(oracles: Oracles, draws: Any, j: Any, batch_size: int) -> Callable[[Vector], Vector]:
+def gradient_on(
+    oracles: Oracles, draws: Any, j: Any, batch_size: int
+) -> Callable[[Vector], Vector]:
     """x -> the gradient on the j-th of the given mini-batches."""
     draw = jax.tree.map(lambda d: d[j], draws)
     batch = oracles.source.batch(draw, batch_size)

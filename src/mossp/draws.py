@@ -89,9 +89,7 @@ class Draws:
 
     def _kept(self, first: int) -> np.ndarray:
         """Step k replaces the kept one with probability 1/(k + 1): all are equally likely."""
-        uniforms = [
-            self._rng(Purpose.OUTPUT, r, first).random(self.length) for r in self.numbers
-        ]
+        uniforms = [self._rng(Purpose.OUTPUT, r, first).random(self.length) for r in self.numbers]
         return np.stack(uniforms) * (first + 1 + np.arange(self.length)) < 1
 
     def _rng(self, purpose: Purpose, replica: int, number: int) -> np.random.Generator:
@@ -103,7 +101,7 @@ def stack(trees: list[PyTree]) -> PyTree:
 
     def join(*leaves: Any) -> Any:
         if isinstance(leaves[0], jax.Array):
-            data = np.stack([np.asarray(jax.random.key_data(leaf)) for leaf in leaves])
+            data: Any = np.stack([np.asarray(jax.random.key_data(leaf)) for leaf in leaves])
             return jax.random.wrap_key_data(data)
         return np.stack(leaves)
 

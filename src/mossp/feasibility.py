@@ -50,7 +50,10 @@ def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> R
     m_E, dtype = oracles.m_E, np.asarray(x).dtype
 
     def look(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        c, J = (np.array(a, np.float64) for a in constraints_and_jacobian(oracles, jnp.asarray(x, dtype)))
+        c, J = (
+            np.array(a, np.float64)
+            for a in constraints_and_jacobian(oracles, jnp.asarray(x, dtype))
+        )
         felt = (np.arange(len(c)) < m_E) | (c > 0)
         return np.where(felt, c, 0.0), J * felt[:, None] * free
 
@@ -91,8 +94,10 @@ def phase_one(oracles: Oracles, x0: Vector, enough: float, seed: Any = 0) -> Res
             break
         rng = keys.generator(seed, keys.Purpose.PERTURB, number=attempt)
         noise = rng.standard_normal(free.shape)
-        size = 0.3 * (1 + attempt) * max(np.linalg.norm(best.x), 1.0)
-        trial = reduce_violation(oracles, best.x + size * noise / np.linalg.norm(noise), free, enough)
+        size = 0.3 * (1 + attempt) * max(float(np.linalg.norm(best.x)), 1.0)
+        trial = reduce_violation(
+            oracles, best.x + size * noise / np.linalg.norm(noise), free, enough
+        )
         if trial.finite and trial.violation < best.violation:
             best = trial
     return best

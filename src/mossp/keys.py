@@ -31,7 +31,9 @@ class Purpose(enum.IntEnum):
     CHECK = 7  # rows on which the loss is checked to be a mean
 
 
-def generator(seed: int, purpose: Purpose, replica: int = 0, number: int = 0) -> np.random.Generator:
+def generator(
+    seed: int, purpose: Purpose, replica: int = 0, number: int = 0
+) -> np.random.Generator:
     """A generator for one purpose.
 
     >>> a = generator(0, Purpose.STEPS, replica=1, number=7).integers(0, 100, 3)
@@ -45,4 +47,5 @@ def generator(seed: int, purpose: Purpose, replica: int = 0, number: int = 0) ->
 
 def jax_keys(rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Any:
     """Keys for jax.random, made without compiling anything."""
-    return jax.random.wrap_key_data(rng.integers(0, 2**32, (*shape, 2), np.uint32))
+    data: Any = rng.integers(0, 2**32, (*shape, 2), np.uint32)
+    return jax.random.wrap_key_data(data)

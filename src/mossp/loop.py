@@ -7,6 +7,7 @@ out over the cores: each shard has its own thread, and the compiled steps let go
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -150,7 +151,7 @@ class Loop:
         self.anchors = 0  # full gradients taken
         self.longest = FIRST_CHUNK
         self._pool = ThreadPoolExecutor(len(shards)) if len(shards) > 1 else None
-        self._x64 = jax.config.jax_enable_x64
+        self._x64 = bool(jax.config.read("jax_enable_x64"))
 
     def close(self) -> None:
         if self._pool is not None:
@@ -204,8 +205,8 @@ class Loop:
     def observe(self, rows: PyTree) -> Observation:
         seen = [steps.observe(shard.context.oracles, shard.carry, rows) for shard in self.shards]
         values = np.concatenate([np.asarray(part) for part in seen], axis=1)[:, : self.replicas]
-        *numbers, finite = values.astype(np.float64)
-        return Observation(*numbers, finite=finite == 1)
+        observed = Observation(*values.astype(np.float64))
+        return observed._replace(finite=observed.finite == 1)
 
     def carry(self) -> Carry:
         return self.joined([jax.device_get(shard.carry) for shard in self.shards])
@@ -218,15 +219,12 @@ class Loop:
         """Take up a saved run; replicas that do not count keep their own carry."""
         size = self.shards[0].draws.replicas
 
-        def fill(begin: int) -> Callable[[Any, Any], Any]:
-            return lambda saved, own: jax.numpy.asarray(
-                np.concatenate([saved[begin : begin + size], np.asarray(own)])[:size]
-            )
+        def take(begin: int, saved: np.ndarray, own: Any) -> Any:
+            mine = saved[begin : begin + size]
+            return jax.numpy.asarray(np.concatenate([mine, np.asarray(own)[len(mine) :]]))
 
         for number, shard in enumerate(self.shards):
-            mine = len(range(number * size, min((number + 1) * size, self.replicas)))
-            own = jax.tree.map(lambda leaf: leaf[mine:], shard.carry)
-            shard.carry = jax.tree.map(fill(number * size), carry, own)
+            shard.carry = jax.tree.map(functools.partial(take, number * size), carry, shard.carry)
         self.k, self.anchors = k, anchors
 
     def last_finite(self, replica: int) -> tuple[int, np.ndarray]:

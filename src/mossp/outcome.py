@@ -55,11 +55,11 @@ def judge(
     """`fresh` are draws that no step has seen; None where gradients are exact or none are left."""
     usable = oracles.exact or fresh is not None
     count = len(ending.lost)
-    halves = (slice(count), slice(count, None))
     if usable:
         both = jax.tree.map(lambda *a: np.concatenate(a), ending.outputs, ending.random)
         judged = jax.device_get(residuals(oracles, both, fresh, batch_size=batch_size))
-        r, wide = (jax.tree.map(lambda a: np.asarray(a[half], np.float64), judged) for half in halves)
+        r = jax.tree.map(lambda a: np.asarray(a[:count], np.float64), judged)
+        wide = jax.tree.map(lambda a: np.asarray(a[count:], np.float64), judged)
     else:
         r = wide = jax.device_get(without_gradient(oracles, ending.outputs))
     funs, violations = r.objective, r.feasibility

@@ -1,6 +1,6 @@
 """The problem as a user states it, and the oracles that a method may call.
 
-    min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
+min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Problem:
                 f"{type(self.regularizer).__name__} was given."
             )
         if self.data is None or isinstance(self.data, (Sampler, Stream)):
-            source = NoData() if self.data is None else self.data
+            source: Any = NoData() if self.data is None else self.data
         else:
             arrays, N = checked_rows(self.data)
             if isinstance(self.loss, Loss):
@@ -212,7 +212,7 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
         raise ValueError("data is empty: give arrays with one row a sample, or None.")
     arrays = []
     for leaf in leaves:
-        a = leaf if scipy.sparse.issparse(leaf) else np.asarray(leaf)
+        a: Any = leaf if scipy.sparse.issparse(leaf) else np.asarray(leaf)
         if a.dtype.kind not in "fiub" or a.ndim == 0:
             raise TypeError(
                 "data must be numeric arrays with one row a sample, but an array of type "
@@ -276,10 +276,14 @@ def describe(x0: PyTree, batch: PyTree) -> str:
     def listed(tree: PyTree) -> str:
         return ", ".join(str(tuple(np.shape(a))) for a in jax.tree.leaves(tree))
 
-    return f" at x0 of shape {listed(x0)}" + (f" on a batch of shapes {listed(batch)}" if batch is not None else "")
+    return f" at x0 of shape {listed(x0)}" + (
+        f" on a batch of shapes {listed(batch)}" if batch is not None else ""
+    )
 
 
-def traced_shapes(what: str, function: Callable[..., Any], *args: Any, about: str = " at x0") -> Any:
+def traced_shapes(
+    what: str, function: Callable[..., Any], *args: Any, about: str = " at x0"
+) -> Any:
     """jax.eval_shape, which compiles nothing, with an error that names the user's function."""
     try:
         return jax.eval_shape(function, *args)
@@ -312,7 +316,7 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
     together, apart = (float(v) for v in _mean_of_rows(oracles, x, rows))
     if np.isfinite([together, apart]).all() and abs(together - apart) > 1e-3 * abs(apart) + 1e-6:
         raise ValueError(
-            f"The loss must be the mean over the rows of a batch, but on {sizes.pop()} rows it gives "
+            f"The loss must be the mean over the rows of a batch, but on {sizes.pop()} rows it is "
             f"{together:.6g} while the mean of its values row by row is {apart:.6g}: use jnp.mean, "
             "not jnp.sum."
         )
@@ -321,5 +325,6 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
 @jax.jit
 def _mean_of_rows(oracles: Oracles, x: Vector, rows: PyTree) -> tuple[Any, Any]:
     count = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
-    single = [oracles.f(x, map_rows(lambda a: a[i : i + 1], rows)) for i in range(count)]
-    return oracles.f(x, rows), sum(single) / count
+    row = lambda i: map_rows(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), rows)  # noqa: E731
+    apart = jax.lax.map(lambda i: oracles.f(x, row(i)), jnp.arange(count))
+    return oracles.f(x, rows), jnp.sum(apart) / count

@@ -148,7 +148,12 @@ def _pack(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return {"array": name}
 
     r = result
-    trees = {"x": r.x, "xs": r.xs, "multipliers": r.certificate.multipliers, "trace": r.trace._asdict()}
+    trees = {
+        "x": r.x,
+        "xs": r.xs,
+        "multipliers": r.certificate.multipliers,
+        "trace": r.trace._asdict(),
+    }
     certificate = dataclasses.asdict(dataclasses.replace(r.certificate, multipliers={}))
     meta = {
         "kind": "mossp result",

@@ -99,7 +99,9 @@ class Constant(Rule):
 
     def __check_init__(self) -> None:
         for name, value in (("rho", self.rho), ("mu", self.mu)):
-            if isinstance(value, (int, float)) and not (value > 0 or (name == "rho" and value == 0)):
+            if isinstance(value, (int, float)) and not (
+                value > 0 or (name == "rho" and value == 0)
+            ):
                 raise ValueError(f"Constant needs {name} > 0, but {name} = {value} was given.")
         if isinstance(self.alpha, (int, float)) and not 0 < self.alpha <= 1:
             raise ValueError(f"Constant needs 0 < alpha <= 1, but alpha = {self.alpha} was given.")
@@ -113,8 +115,9 @@ class Theorem(Rule):
 
     With M = max(L_f, L~), L~ = L_f / rho0 + G_c^2 + C L_c:
 
-        Polyak     mu0 <= min(1/(4 rho0), 1/(4 L_f)),   alpha0 >= 2 max(1, 8 L_f^2) / M
-        recursive  mu0 <= min(1/(4 rho0), M/(4 sqrt(2) L_f)),   2 L_f^2/M^2 <= alpha0 <= 1/(16 mu0^2)
+        Polyak     mu0 <= min(1/(4 rho0), 1/(4 L_f)),  alpha0 >= 2 max(1, 8 L_f^2) / M
+        recursive  mu0 <= min(1/(4 rho0), M/(4 sqrt(2) L_f)),
+                   2 L_f^2/M^2 <= alpha0 <= 1/(16 mu0^2)
 
     and alpha < 1. Left out, mu0 is its upper bound and alpha0 its lower one. `constants` are
     estimated near x0 unless given.

@@ -101,7 +101,7 @@ def solve(
         output=output, dtype=dtype, callback=callback, progress=progress, checkpoint=checkpoint,
         resume=resume,
     )  # fmt: skip
-    callers = jax.config.jax_enable_x64
+    callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(arguments.dtype == np.float64):
         return Solve(problem, arguments, callers).run()
 

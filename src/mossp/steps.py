@@ -15,7 +15,7 @@ from jax import lax
 
 from mossp import tuning
 from mossp.certificate import Witness
-from mossp.data import Arriving, NoData
+from mossp.data import Arriving, NoData, map_rows
 from mossp.methods.base import Method
 from mossp.problem import Oracles
 from mossp.schedules import Parameters, Schedule
@@ -84,12 +84,12 @@ def advance(
             """The steps of the b-th group: what they need is fetched together, which is faster."""
             begin = first + b * group
             draws = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, b * group, group), batches)
-            fetch = lambda draw: oracles.source.batch(draw, batch_size)  # noqa: E731
-            fetched = jax.vmap(fetch, axis_size=group)(draws)
-            ready = (parameters(begin + jnp.arange(group)), fetched)
+            fetched = oracles.source.batches(draws, batch_size)
+            ready = parameters(begin + jnp.arange(group))
 
             def step(k: Any, state: Any) -> Any:
-                now, batch = jax.tree.map(lambda v: v[k - begin], ready)
+                now = jax.tree.map(lambda v: v[k - begin], ready)
+                batch = map_rows(lambda v: v[k - begin], fetched)
                 return method.step(oracles, now, state, batch)
 
             low, high = jnp.maximum(k0, begin), jnp.minimum(k1, begin + group)

@@ -55,7 +55,9 @@ class Structure(eqx.Module):
         """The user's x from the vector; works on tracers and on NumPy arrays alike."""
         if self.is_vector:
             return x
-        parts = [x[a:b].reshape(s) for (a, b), s in zip(self.slices.values(), self.shapes)]
+        parts = [
+            x[a:b].reshape(s) for (a, b), s in zip(self.slices.values(), self.shapes, strict=True)
+        ]
         return jax.tree.unflatten(self.treedef, parts)
 
 

@@ -12,8 +12,8 @@ A quadratic penalty ends at a violation of ||lam*|| / rho, and its stable step i
 Only d is noisy. alpha is 0.1 while the iterates travel and falls to 20 / K in the second half, so
 that d is averaged over the last tenth of the run (an alpha of a damps with a time constant of
 2 / a steps). A smaller alpha makes d smoother but leaves the spread of x where it is, at
-sigma sqrt(mu / L): so mu falls as well, to K^{-1/2} / L where it is larger than that. Under a strong
-penalty it is smaller from the start.
+sigma sqrt(mu / L): so mu falls as well, to K^{-1/2} / L where it is larger than that. Under a
+strong penalty it is smaller from the start.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from mossp.certificate import Witness
 from mossp.constants import (
     batch_smoothness,
     constraint_curvature,
@@ -32,7 +33,6 @@ from mossp.constants import (
     least_squares_multipliers,
     start_vector,
 )
-from mossp.certificate import Witness
 from mossp.methods.base import Method
 from mossp.problem import Oracles
 from mossp.schedules import Schedule

@@ -54,8 +54,10 @@ class Watch:
             self._keep_best(seen)
 
     def trace(self, rows: int) -> Trace:
-        columns = zip(*self.history, strict=True)
-        return Trace(*(np.array(column) for column in columns), rows=rows)
+        step, gradients, seconds, objective, violation, proximity = (
+            np.array(column) for column in zip(*self.history, strict=True)
+        )
+        return Trace(step, gradients, seconds, objective, violation, proximity, rows)
 
     def _find_trouble(self, seen: Observation) -> None:
         """Replicas that are no longer finite, or have left for infinity."""
@@ -82,7 +84,9 @@ class Watch:
     def _keep_best(self, seen: Observation) -> None:
         """For output="best": the observed point with the lowest F at violation <= tol."""
         infeasible = 1e300  # ranks behind every feasible point, by violation
-        score = np.where(seen.violation <= self.tol, seen.objective, infeasible * (1 + seen.violation))
+        score = np.where(
+            seen.violation <= self.tol, seen.objective, infeasible * (1 + seen.violation)
+        )
         score = np.where(np.isfinite(seen.objective), score, np.inf)
         last = self.loop.carry().last
         if self.best is None:

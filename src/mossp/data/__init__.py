@@ -5,5 +5,13 @@ from mossp.data.sources import Arriving, NoData, Sampler, Stream
 from mossp.data.sparse import SparseRows
 
 __all__ = [
-    "Arriving", "Finite", "NoData", "Sampler", "SparseRows", "Stream", "is_rows", "map_rows", "padded_length",
+    "Arriving",
+    "Finite",
+    "NoData",
+    "Sampler",
+    "SparseRows",
+    "Stream",
+    "is_rows",
+    "map_rows",
+    "padded_length",
 ]

@@ -77,6 +77,10 @@ class Finite(eqx.Module):
     def batch(self, draw: jax.Array, batch_size: int) -> PyTree:
         return map_rows(lambda a: a[draw], self.arrays)
 
+    def batches(self, draws: jax.Array, batch_size: int) -> PyTree:
+        """Several mini-batches, along a leading axis of what is stored by row."""
+        return self.batch(draws, batch_size)
+
     def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
         """The mean over all N rows of a function that is itself a mean over the rows it gets.
 

@@ -38,6 +38,9 @@ class Sampler(eqx.Module):
     def batch(self, draw: jax.Array, batch_size: int) -> PyTree:
         return self.fn(draw, batch_size)
 
+    def batches(self, draws: jax.Array, batch_size: int) -> PyTree:
+        return jax.vmap(lambda draw: self.fn(draw, batch_size))(draws)
+
 
 class NoData(eqx.Module):
     """A deterministic loss(x): every gradient is exact."""
@@ -46,6 +49,9 @@ class NoData(eqx.Module):
         return None
 
     def batch(self, draw: None, batch_size: int) -> None:
+        return None
+
+    def batches(self, draws: None, batch_size: int) -> None:
         return None
 
     def mean(self, function: Callable[[None], PyTree]) -> PyTree:
@@ -57,6 +63,9 @@ class Arriving(eqx.Module):
 
     def batch(self, draw: PyTree, batch_size: int) -> PyTree:
         return draw
+
+    def batches(self, draws: PyTree, batch_size: int) -> PyTree:
+        return draws
 
 
 class Stream:

@@ -74,9 +74,12 @@ class SparseRows(eqx.Module):
 
     def map_rows(self, function: Any) -> SparseRows:
         """Apply `function` to what is stored by row: a gather, a slice, padding."""
-        by_row = (self.indices, self.values, self.start, self.extra)
-        heads = [None if a is None else function(a) for a in by_row]
-        return SparseRows(*heads, self.tail_indices, self.tail_values, self.columns)
+        indices, values, start, extra = (
+            None if a is None else function(a)
+            for a in (self.indices, self.values, self.start, self.extra)
+        )
+        tail = (self.tail_indices, self.tail_values)
+        return SparseRows(indices, values, start, extra, *tail, columns=self.columns)
 
     def __getitem__(self, index: Any) -> SparseRows:
         return self.map_rows(lambda a: a[index])
@@ -107,13 +110,8 @@ def weighted_rows(indices: Any, values: Any, x: Any) -> jax.Array:
     return jnp.einsum("iw,iw...->i...", values, jnp.asarray(x)[indices])
 
 
-@jax.custom_vjp
-def tail_product(indices: Any, values: Any, start: Any, extra: Any, x: Any) -> jax.Array:
-    """What the further segments add: as many rounds as the longest row *of this batch* needs.
-
-    The number of rounds is data, and reverse mode cannot go through such a loop; the product is
-    linear in x, so its transpose is written down instead.
-    """
+def add_segments(indices: Any, values: Any, start: Any, extra: Any, x: Any) -> jax.Array:
+    """What the further segments add: as many rounds as the longest row *of this batch* needs."""
 
     def add(j: Any, total: jax.Array) -> jax.Array:
         s = jnp.where(j < extra, start + j, indices.shape[0] - 1)
@@ -123,8 +121,13 @@ def tail_product(indices: Any, values: Any, start: Any, extra: Any, x: Any) -> j
     return lax.fori_loop(0, jnp.max(extra), add, zero)
 
 
+# The number of rounds is data, and reverse mode cannot go through such a loop; the product is
+# linear in x, so that its transpose can be written down. Forward mode goes through both.
+tail_product = jax.custom_vjp(add_segments)
+
+
 def _forward(indices: Any, values: Any, start: Any, extra: Any, x: Any) -> Any:
-    return tail_product(indices, values, start, extra, x), (indices, values, start, extra, x)
+    return add_segments(indices, values, start, extra, x), (indices, values, start, extra, x)
 
 
 def _backward(saved: Any, r: Any) -> Any:
