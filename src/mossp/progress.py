@@ -14,6 +14,7 @@ class Bar:
         if not shown:
             return
         try:
+            from rich import console
             from rich import progress as rich_progress
         except ImportError:
             raise ImportError("progress=True needs rich: pip install 'mossp[cli]'.") from None
@@ -23,6 +24,7 @@ class Bar:
             rich_progress.TextColumn("step {task.completed:,.0f} of {task.total:,.0f}"),
             rich_progress.TextColumn("{task.fields[seen]}"),
             rich_progress.TimeRemainingColumn(),
+            console=console.Console(stderr=True),
         )
         self._task = self._progress.add_task("solving", total=total, seen="compiling")
 

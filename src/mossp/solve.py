@@ -219,8 +219,8 @@ class Solve:
         tuner = tuning.Tuner(
             draws=self.draws,
             K=np.asarray(self.a.steps, self.a.dtype),
-            target=np.asarray(self.a.tol / 4, self.a.dtype),
-            first=np.asarray(k == 0),
+            target=np.asarray(tuning.violation_target(self.a.tol, self.a.steps), self.a.dtype),
+            k=np.asarray(k, np.int32),
         )
         return compiled.retune(context, carry, tuner, batch_size=self.a.batch_size)
 

@@ -2,7 +2,8 @@
 
 A quadratic penalty ends at a violation of ||lam*|| / rho, and its stable step is 1 / L_rho. So:
 
-    lam  = argmin || d + s_h - s_g + J lam ||          the multipliers that the run points to
+    lam  = argmin || d + s_h - s_g + J lam ||          the multipliers that the run points to;
+                                                       its length is at least that of rho c(x)
     L    = smoothness of the mini-batch losses + || sum_j lam_j Hess c_j ||
     rho  = ||lam|| / target                            the violation that is aimed at,
            at least 5 L / ||J||^2                      but strong enough to be felt,
@@ -40,14 +41,23 @@ from mossp.schedules import Schedule
 Vector = Any
 
 # Steps, as fractions of K, at which rho and mu are set: often while the iterates still travel.
-RETUNE_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+RETUNE_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
+
+
+def violation_target(tol: float, K: int) -> float:
+    """A quarter of the tolerance, and less from 10,000 steps on, like the K^{-1/4} of Theorem 3.1.
+
+    >>> violation_target(1e-2, 160_000)
+    0.00125
+    """
+    return tol / 4 * min(1.0, (10_000 / K) ** 0.25)
 
 
 def retune_steps(K: int) -> tuple[int, ...]:
     """Step numbers, which depend on K alone.
 
     >>> retune_steps(6400)
-    (0, 100, 200, 400, 800, 1600, 3200)
+    (0, 100, 200, 400, 800, 1600, 3200, 4800)
     """
     return tuple(sorted({int(fraction * K) for fraction in RETUNE_AT}))
 
@@ -58,7 +68,7 @@ class Tuner(NamedTuple):
     draws: Any  # mini-batches on which the smoothness of f is measured
     K: Any
     target: Any  # the violation that is aimed at
-    first: Any  # whether this is before the first step
+    k: Any  # the step that comes next
 
 
 def retune(
@@ -66,7 +76,7 @@ def retune(
     reference: Vector, tuner: Tuner, batch_size: int,
 ) -> tuple[Schedule, Any]:  # fmt: skip
     """New rho and mu at the current point; `reference` is where they were set before."""
-    x, d, reg = state.x, state.memory.d, oracles.regularizer
+    x, d, reg, first = state.x, state.memory.d, oracles.regularizer, tuner.k == 0
     L = batch_smoothness(oracles, x, tuner.draws, batch_size)
     # A loss without curvature still needs a finite step: one that moves x by at most 1000 ||x||.
     L = jnp.maximum(L, 1e-3 * jnp.linalg.norm(d) / jnp.maximum(jnp.linalg.norm(x), 1.0))
@@ -76,11 +86,11 @@ def retune(
         c = oracles.c(x)
         trial = reg.prox_h(x - d / L, 1 / L)
         # d + s_h - s_g, from the last step or, before the first, from a trial step of length 1/L
-        r = jnp.where(tuner.first, L * (reg.prox_g(x, 1 / L) - trial), d + last.s_h - last.s_g)
+        r = jnp.where(first, L * (reg.prox_g(x, 1 / L) - trial), d + last.s_h - last.s_g)
         is_equality = jnp.arange(oracles.m) < oracles.m_E
         felt = (is_equality | (c >= 0)).astype(x.dtype)
         lam = oracles.active(least_squares_multipliers(oracles, x, r, felt))
-        near = is_equality | tuner.first | could_be_met(oracles, x, c, reference)
+        near = is_equality | first | could_be_met(oracles, x, c, reference)
         JJ = jacobian_scale(oracles, x, trial, near.astype(x.dtype))
         # The Lagrangian bends by the first of these, the penalty rho ||c||^2 / 2 by rho the second.
         bend, penalty_bend = lax.map(
@@ -88,11 +98,17 @@ def retune(
         )
         L = L + bend
         strongest = jnp.maximum(tuner.K / 10, 5) * L / JJ
-        rho = jnp.clip(jnp.linalg.norm(lam) / tuner.target, 5 * L / JJ, strongest)
+        # At a standstill rho c(x) is the multiplier, too; the larger estimate is the safer one.
+        length = jnp.maximum(
+            jnp.linalg.norm(lam),
+            jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.active(c))),
+        )
+        rho = jnp.clip(length / tuner.target, 5 * L / JJ, strongest)
         mu = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
-    state = method.rescale(state, jnp.where(tuner.first, 1.0, mu / schedule.mu))
     mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * mu))
-    return eqx.tree_at(lambda s: (s.rho, s.mu, s.mu_end), schedule, (rho, mu, mu_end)), state
+    new = eqx.tree_at(lambda s: (s.rho, s.mu, s.mu_end), schedule, (rho, mu, mu_end))
+    ratio = new.at(tuner.k).mu / schedule.at(tuner.k).mu
+    return new, method.rescale(state, jnp.where(first, 1.0, ratio))
 
 
 def jacobian_scale(oracles: Oracles, x: Vector, trial: Vector, rows: Vector) -> Any:
