@@ -9,6 +9,7 @@ from mossp.checkpoint import CheckpointError
 from mossp.constants import Constants, estimate_constants
 from mossp.data import Sampler, Stream
 from mossp.feasibility import restore
+from mossp.gradients import check_gradients
 from mossp.methods import METHODS, MoSSP
 from mossp.momentum import SVRG, Plain, Polyak, Recursive, Truncated
 from mossp.problem import Problem
@@ -73,6 +74,7 @@ __all__ = [
     "TruncatedL1MinusL2",
     "Weighted",
     "Zero",
+    "check_gradients",
     "check_regularizer",
     "constraints",
     "estimate_constants",
