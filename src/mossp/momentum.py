@@ -102,7 +102,7 @@ class Recursive(Momentum):
 
     >>> import mossp
     >>> mossp.MoSSP(momentum=mossp.Recursive()).momentum
-    Recursive(alpha=None)
+    Recursive()
     """
 
     alpha: Any = None

@@ -89,9 +89,9 @@ class Result:
 
         >>> import numpy as np, mossp
         >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
-        >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=500)
+        >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=2000)
         >>> print(result.summary().splitlines()[0])
-        CONVERGED: mossp-r, 500 steps, 1 replica
+        CONVERGED: mossp-r, 2,000 steps, 1 replica
         """
         c, s = self.certificate, self.settings
         replicas = f"{len(self.funs)} replica{'s' * (len(self.funs) > 1)}"

@@ -220,6 +220,7 @@ class Solve:
             draws=self.draws,
             K=np.asarray(self.a.steps, self.a.dtype),
             target=np.asarray(tuning.violation_target(self.a.tol, self.a.steps), self.a.dtype),
+            settled=np.asarray(self.a.tol / 2, self.a.dtype),
             k=np.asarray(k, np.int32),
         )
         return compiled.retune(context, carry, tuner, batch_size=self.a.batch_size)

@@ -8,7 +8,8 @@ A quadratic penalty ends at a violation of ||lam*|| / rho, and its stable step i
     rho  = ||lam|| / target                            the violation that is aimed at,
            at least 5 L / ||J||^2                      but strong enough to be felt,
            at most K L / (10 ||J||^2)                  and weak enough that K steps of size mu
-    mu   = 1 / (L + 1.3 rho ||J||^2 + curvature)       travel the distance along the constraints
+    mu   = 1 / (L + 1.3 rho ||J||^2 + curvature)       travel the distance along the constraints;
+                                                       a run that has travelled it may go to 4 rho
 
 Only d is noisy. alpha is 0.1 while the iterates travel and falls to 20 / K in the second half, so
 that d is averaged over the last tenth of the run (an alpha of a damps with a time constant of
@@ -68,6 +69,7 @@ class Tuner(NamedTuple):
     draws: Any  # mini-batches on which the smoothness of f is measured
     K: Any
     target: Any  # the violation that is aimed at
+    settled: Any  # the criticality below which the run has travelled its distance
     k: Any  # the step that comes next
 
 
@@ -90,6 +92,7 @@ def retune(
         is_equality = jnp.arange(oracles.m) < oracles.m_E
         felt = (is_equality | (c >= 0)).astype(x.dtype)
         lam = oracles.active(least_squares_multipliers(oracles, x, r, felt))
+        left = jnp.linalg.norm(r + jax.vjp(oracles.c, x)[1](lam)[0])
         near = is_equality | first | could_be_met(oracles, x, c, reference)
         JJ = jacobian_scale(oracles, x, trial, near.astype(x.dtype))
         # The Lagrangian bends by the first of these, the penalty rho ||c||^2 / 2 by rho the second.
@@ -97,7 +100,8 @@ def retune(
             lambda q: constraint_curvature(oracles, x, q), jnp.stack([lam, oracles.active(c)])
         )
         L = L + bend
-        strongest = jnp.maximum(tuner.K / 10, 5) * L / JJ
+        stronger = jnp.where(first | (left > tuner.settled), 0.0, 4 * schedule.rho)
+        strongest = jnp.maximum(jnp.maximum(tuner.K / 10, 5) * L / JJ, stronger)
         # At a standstill rho c(x) is the multiplier, too; the larger estimate is the safer one.
         length = jnp.maximum(
             jnp.linalg.norm(lam),
