@@ -60,8 +60,9 @@ def stored(rows):
 # Sparse rows ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name, dtype", [*((name, np.float64) for name in ROWS), ("uneven", np.float32)]
+)
 def test_product_equals_the_dense_one(name, dtype):
     A = matrix(ROWS[name])
     rng = np.random.default_rng(1)
@@ -77,8 +78,9 @@ def test_product_equals_the_dense_one(name, dtype):
             np.testing.assert_allclose(product, dense, **tolerance)
 
 
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("classes", [(), (3,)])
+@pytest.mark.parametrize(
+    "name, classes", [*((name, ()) for name in ROWS), ("uneven", (3,)), ("full", (3,))]
+)
 def test_gradient_and_hessian_product_equal_the_dense_ones(name, classes, x64):
     A = matrix(ROWS[name])
     rng = np.random.default_rng(2)
@@ -94,7 +96,7 @@ def test_gradient_and_hessian_product_equal_the_dense_ones(name, classes, x64):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ["even", "uneven", "first-long"])
 def test_batches_of_sparse_rows_under_jit_and_vmap(name, x64):
     A = matrix(ROWS[name])
     rng = np.random.default_rng(3)
@@ -182,9 +184,12 @@ def test_every_format_of_scipy_and_duplicates(x64):
     A = matrix([2, 0, 6, 1], columns=8)
     x = np.arange(1.0, 9.0)
     expected = A.toarray() @ x
+    multiply = jax.jit(lambda rows: rows @ x)
     for form in ("csr", "csc", "coo", "bsr", "dia", "lil", "dok"):
-        np.testing.assert_allclose(SparseRows.of(A.asformat(form)) @ x, expected, rtol=1e-13)
-    np.testing.assert_allclose(SparseRows.of(scipy.sparse.csr_array(A)) @ x, expected, rtol=1e-13)
+        np.testing.assert_allclose(multiply(SparseRows.of(A.asformat(form))), expected, rtol=1e-13)
+    np.testing.assert_allclose(
+        multiply(SparseRows.of(scipy.sparse.csr_array(A))), expected, rtol=1e-13
+    )
     twice = scipy.sparse.csr_matrix(
         (np.array([1.0, 2.0, 0.0, 4.0]), np.array([3, 3, 1, 0]), np.array([0, 3, 4])), shape=(2, 4)
     )
@@ -212,9 +217,9 @@ def data_set(N, seed=0):
     return rng.normal(size=(N, 3)) + 1.0, rng.normal(size=N)
 
 
-LENGTHS = [1, 2, 401, 4095, 4096, 4097, 8192, 8193, 65_537]
+LENGTHS = [1, 401, 4095, 4096, 4097, 8192, 65_537]
 CASES = [(N, False, np.float64) for N in LENGTHS]
-CASES += [(N, True, np.float64) for N in (401, 4096, 8193)]
+CASES += [(N, True, np.float64) for N in (401, 8193)]
 CASES += [(N, sparse, np.float32) for N in (401, 8193) for sparse in (False, True)]
 
 

@@ -131,7 +131,11 @@ POSED = {
         "The loss cannot be evaluated",
     ),
     "bool": (dict(equality=lambda x: x @ x == 1.0), TypeError, "equality.*bool.*not `x @ x =="),
-    "whole": (dict(inequality=lambda x: jnp.sum(x > 0)), TypeError, "inequality.*real numbers.*int"),
+    "whole": (
+        dict(inequality=lambda x: jnp.sum(x > 0)),
+        TypeError,
+        "inequality.*real numbers.*int",
+    ),
     "nothing": (dict(equality=forgets_to_return), (TypeError, ValueError), "equality constraint"),
     "nothing-<=": (dict(inequality=lambda x: {}), (TypeError, ValueError), "inequality constr"),
     "numpy": (dict(equality=lambda x: np.linalg.norm(x)), TypeError, "equality.*jax.numpy"),
@@ -228,9 +232,7 @@ def test_a_tree_is_ravelled_and_unravelled(sparse):
     batch = oracles.source.batch(rows, 2)
     expected = structure.ravel(jax.grad(tree_loss)(x, (X[rows], Y[rows])))
     np.testing.assert_allclose(oracles.gradient(at, batch), expected, rtol=1e-12)
-    np.testing.assert_allclose(
-        oracles.c(at), [x["w"].sum() - 1.0, *(x["b"] - x["s"])], rtol=1e-13
-    )
+    np.testing.assert_allclose(oracles.c(at), [x["w"].sum() - 1.0, *(x["b"] - x["s"])], rtol=1e-13)
     assert oracles.regularizer(vector) == pytest.approx(0.5 * np.abs(x["w"]).sum(), rel=1e-13)
 
 
@@ -251,7 +253,7 @@ def test_precision_of_the_oracles(dtype):
         square,
         (X, Y),
         regularizer=mossp.Weighted(mossp.L1(0.1), weights),
-        equality=mossp.constraints.Budget(1.0, weights),
+        equality=mossp.constraints.Budget(weights, 1.0),
     )
     with jax.enable_x64(dtype == np.float64):
         oracles = problem.oracles(X0, dtype)
@@ -299,26 +301,28 @@ def test_constraint_gradient_is_the_jacobian_times_the_multipliers(name):
         leaves = [] if function is None else jax.tree.leaves(function(x))
         return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf) for leaf in leaves)])
 
-    def jacobian(function, x):
-        return np.asarray(jax.jacobian(lambda x: flat(function, x))(x))
+    @jax.jit
+    def values(x):
+        both = [lambda x, f=f: flat(f, x) for f in (equality, inequality)]
+        return [f(x) for f in both] + [jax.jacobian(f)(x) for f in both]
 
+    gradient = jax.jit(oracles.constraint_gradient)
     rng = np.random.default_rng(1)
     signs = set()
     for _ in range(10):
         x = jnp.asarray(rng.normal(size=3))
-        c_E, c_I = np.asarray(flat(equality, x)), np.asarray(flat(inequality, x))
+        c_E, c_I, J_E, J_I = map(np.asarray, values(x))
         signs |= set(np.sign(c_I))
         lam = rng.normal(size=c_E.size + c_I.size)
         assert (oracles.m_E, oracles.m) == (c_E.size, lam.size)
         np.testing.assert_allclose(oracles.c(x), np.concatenate([c_E, c_I]), rtol=1e-14)
-        for given, rho in ((0.0, 3.0), (lam, 1.7), (lam, 0.0)):
-            parts = np.zeros(lam.size) + given
+        for parts, rho in ((0.0 * lam, 3.0), (lam, 1.7), (lam, 0.0)):
             q_E = parts[: c_E.size] + rho * c_E
             q_I = np.maximum(parts[c_E.size :] + rho * c_I, 0.0)
-            expected = jacobian(equality, x).T @ q_E + jacobian(inequality, x).T @ q_I
-            got = oracles.constraint_gradient(x, rho, given)
+            expected = J_E.T @ q_E + J_I.T @ q_I
+            got = gradient(x, rho, parts)
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
-            q = oracles.multipliers(x, given, rho)
+            q = oracles.multipliers(x, parts, rho)
             np.testing.assert_allclose(q, np.concatenate([q_E, q_I]), rtol=1e-13, atol=1e-14)
         violation = np.linalg.norm(np.concatenate([c_E, np.maximum(c_I, 0)]))
         assert oracles.violation(x) == pytest.approx(violation, rel=1e-13)

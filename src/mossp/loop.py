@@ -45,7 +45,8 @@ class Events(NamedTuple):
         return min(stops)
 
     def traced(self, k: int) -> bool:
-        return k % self.trace_every == 0 or k == self.K
+        """At equal distances, and where constants are measured: more often in the beginning."""
+        return k % self.trace_every == 0 or k == self.K or k in self.retune_at
 
 
 def shard_sizes(replicas: int, shared_batches: bool) -> list[int]:
