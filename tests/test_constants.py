@@ -56,7 +56,7 @@ def test_a_quadratic_without_data(eigenvalues):
     assert c.L_f == pytest.approx(np.abs(eigenvalues).max(), rel=1e-6)
     assert c.L_batch == c.L_f
     assert c.sigma == 0.0
-    assert c.G == pytest.approx(np.linalg.norm(H @ x0), rel=1e-12)
+    assert pytest.approx(np.linalg.norm(H @ x0), rel=1e-12) == c.G
     assert (c.G_c, c.C, c.L_c) == (0.0, 0.0, 0.0)
     assert all(type(value) is float for value in c)
 
@@ -100,7 +100,7 @@ def test_seeds_give_the_same_estimate_again():
 
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
 def test_scale_of_the_data(scale):
-    X, y = data()
+    X, _y = data()
     problems = [mossp.Problem(lambda x, b: jnp.mean((b @ x) ** 2) / 2, X * s) for s in (1.0, scale)]
     one, other = (mossp.estimate_constants(p, np.ones(n)) for p in problems)
     assert other.L_f == pytest.approx(scale**2 * one.L_f, rel=1e-10)

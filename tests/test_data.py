@@ -118,7 +118,9 @@ def test_batches_of_sparse_rows_under_jit_and_vmap(name, x64):
     @jax.jit
     def fetched_together(source):
         batches = source.batches(draws, 4)
-        return jnp.stack([gradient(map_rows(lambda a: a[j], batches), xs[j]) for j in range(5)])
+        return jnp.stack(
+            [gradient(map_rows(lambda a, j=j: a[j], batches), xs[j]) for j in range(5)]
+        )
 
     products = np.einsum("kin,kn->ki", A.toarray()[draws], xs)
     expected = np.einsum("kin,ki->kn", A.toarray()[draws], -np.sin(products)) / 4
@@ -500,8 +502,11 @@ def test_precision_of_the_data(dtype):
         np.testing.assert_allclose(arrays["y"][:20], y, rtol=np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("N", [16, 17])  # 16 rows need no padding
-@pytest.mark.parametrize("kind", ["float64", "float32", "int64", "jax", "sparse"])
+@pytest.mark.parametrize(
+    "kind, N",  # 16 rows need no padding
+    [("float64", 16), ("float64", 17), ("float32", 16), ("int64", 16), ("jax", 17),
+     ("sparse", 16), ("sparse", 17)],
+)  # fmt: skip
 def test_the_users_arrays_are_left_alone(kind, N, x64):
     rng = np.random.default_rng(0)
     X = np.round(rng.normal(size=(N, 3)) * 10)

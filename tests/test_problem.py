@@ -47,34 +47,34 @@ def with_value(value, place=(1, 1)):
 # Refused when the problem is stated -------------------------------------------------------
 
 STATED = {
-    "loss": (dict(loss=3), TypeError, "loss must be a function"),
-    "no-loss": (dict(loss=None), TypeError, "loss must be a function"),
-    "equality": (dict(equality=1.0), TypeError, "equality must be a function"),
-    "inequality": (dict(inequality="x"), TypeError, "inequality must be a function"),
-    "number": (dict(regularizer=0.1), TypeError, "regularizer must be"),
-    "class": (dict(regularizer=mossp.L1), TypeError, "regularizer must be"),
-    "lengths": (dict(data=(X, Y[:3])), ValueError, r"same number of rows.*\(4, 3\), \(3,\)"),
+    "loss": ({"loss": 3}, TypeError, "loss must be a function"),
+    "no-loss": ({"loss": None}, TypeError, "loss must be a function"),
+    "equality": ({"equality": 1.0}, TypeError, "equality must be a function"),
+    "inequality": ({"inequality": "x"}, TypeError, "inequality must be a function"),
+    "number": ({"regularizer": 0.1}, TypeError, "regularizer must be"),
+    "class": ({"regularizer": mossp.L1}, TypeError, "regularizer must be"),
+    "lengths": ({"data": (X, Y[:3])}, ValueError, r"same number of rows.*\(4, 3\), \(3,\)"),
     "sparse-lengths": (
-        dict(data=(scipy.sparse.csr_matrix(X), Y[:3])),
+        {"data": (scipy.sparse.csr_matrix(X), Y[:3])},
         ValueError,
         "same number of rows",
     ),
-    "nan": (dict(data=(with_value(np.nan), Y)), ValueError, r"1 NaN or infinite value in"),
-    "inf": (dict(data=(with_value(np.inf, 0), Y)), ValueError, "3 NaN or infinite values"),
-    "nan-labels": (dict(data=(X, Y * np.nan)), ValueError, "NaN"),
-    "jax-nan": (dict(data=(jnp.asarray(with_value(np.nan), jnp.float32), Y)), ValueError, "NaN"),
-    "objects": (dict(data=(X.astype(object), Y)), TypeError, "numeric.*object"),
-    "strings": (dict(data=(X, np.array(["a"] * 4))), TypeError, "numeric"),
-    "complex": (dict(data=(X * 1j, Y)), TypeError, "numeric.*complex"),
-    "no-rows": (dict(data=(X[:0], Y[:0])), ValueError, "no rows"),
-    "empty": (dict(data=()), ValueError, "empty"),
-    "scalar": (dict(data=3.0), TypeError, "one row a sample"),
+    "nan": ({"data": (with_value(np.nan), Y)}, ValueError, r"1 NaN or infinite value in"),
+    "inf": ({"data": (with_value(np.inf, 0), Y)}, ValueError, "3 NaN or infinite values"),
+    "nan-labels": ({"data": (X, Y * np.nan)}, ValueError, "NaN"),
+    "jax-nan": ({"data": (jnp.asarray(with_value(np.nan), jnp.float32), Y)}, ValueError, "NaN"),
+    "objects": ({"data": (X.astype(object), Y)}, TypeError, "numeric.*object"),
+    "strings": ({"data": (X, np.array(["a"] * 4))}, TypeError, "numeric"),
+    "complex": ({"data": (X * 1j, Y)}, TypeError, "numeric.*complex"),
+    "no-rows": ({"data": (X[:0], Y[:0])}, ValueError, "no rows"),
+    "empty": ({"data": ()}, ValueError, "empty"),
+    "scalar": ({"data": 3.0}, TypeError, "one row a sample"),
     "labels": (
-        dict(loss=mossp.losses.logistic, data=(X, (Y + 1) / 2)),
+        {"loss": mossp.losses.logistic, "data": (X, (Y + 1) / 2)},
         ValueError,
         r"labels -1 and \+1.*2\*y - 1",
     ),
-    "classes": (dict(loss=mossp.losses.softmax, data=(X, Y)), ValueError, "labels"),
+    "classes": ({"loss": mossp.losses.softmax, "data": (X, Y)}, ValueError, "labels"),
 }
 
 
@@ -104,60 +104,60 @@ def forgets_to_return(x):
 
 
 POSED = {
-    "vector-loss": (dict(loss=lambda x: x), ValueError, r"one real number.*shape \(3,\)"),
-    "one-entry-loss": (dict(loss=lambda x: x[:1]), ValueError, r"one real number.*shape \(1,\)"),
-    "no-value": (dict(loss=forgets_to_return), ValueError, "one real number.*NoneType"),
-    "two-values": (dict(loss=lambda x: (x @ x, x)), ValueError, "one real number.*tuple"),
-    "whole-loss": (dict(loss=lambda x: jnp.sum(x > 0)), ValueError, "one real number.*int"),
-    "bool-loss": (dict(loss=lambda x: jnp.all(x > 0)), ValueError, "one real number.*bool"),
-    "complex-loss": (dict(loss=lambda x: (x @ x) * 1j), ValueError, "one real number.*complex"),
-    "numpy-loss": (dict(loss=lambda x: np.sum(np.sin(x))), TypeError, "The loss.*jax.numpy"),
-    "branching-loss": (dict(loss=branches), TypeError, "The loss cannot be traced.*`if`"),
-    "float-loss": (dict(loss=lambda x: float(x[0])), TypeError, "The loss cannot be traced"),
-    "no-batch": (dict(data=(X, Y)), ValueError, "The loss cannot be evaluated"),
+    "vector-loss": ({"loss": lambda x: x}, ValueError, r"one real number.*shape \(3,\)"),
+    "one-entry-loss": ({"loss": lambda x: x[:1]}, ValueError, r"one real number.*shape \(1,\)"),
+    "no-value": ({"loss": forgets_to_return}, ValueError, "one real number.*NoneType"),
+    "two-values": ({"loss": lambda x: (x @ x, x)}, ValueError, "one real number.*tuple"),
+    "whole-loss": ({"loss": lambda x: jnp.sum(x > 0)}, ValueError, "one real number.*int"),
+    "bool-loss": ({"loss": lambda x: jnp.all(x > 0)}, ValueError, "one real number.*bool"),
+    "complex-loss": ({"loss": lambda x: (x @ x) * 1j}, ValueError, "one real number.*complex"),
+    "numpy-loss": ({"loss": lambda x: np.sum(np.sin(x))}, TypeError, "The loss.*jax.numpy"),
+    "branching-loss": ({"loss": branches}, TypeError, "The loss cannot be traced.*`if`"),
+    "float-loss": ({"loss": lambda x: float(x[0])}, TypeError, "The loss cannot be traced"),
+    "no-batch": ({"data": (X, Y)}, ValueError, "The loss cannot be evaluated"),
     "columns": (
-        dict(loss=square, data=(X[:, :2], Y)),
+        {"loss": square, "data": (X[:, :2], Y)},
         ValueError,
         r"The loss cannot be evaluated at x0 of shape \(3,\) on a batch of shapes \(4, 2\), \(4,\)",
     ),
     "sparse-columns": (
-        dict(loss=square, data=(scipy.sparse.csr_matrix(X[:, :2]), Y)),
+        {"loss": square, "data": (scipy.sparse.csr_matrix(X[:, :2]), Y)},
         ValueError,
         "2 columns cannot multiply",
     ),
     "ready-loss": (
-        dict(loss=mossp.losses.squared, data=(X[:, :2], Y)),
+        {"loss": mossp.losses.squared, "data": (X[:, :2], Y)},
         ValueError,
         "The loss cannot be evaluated",
     ),
-    "bool": (dict(equality=lambda x: x @ x == 1.0), TypeError, "equality.*bool.*not `x @ x =="),
+    "bool": ({"equality": lambda x: x @ x == 1.0}, TypeError, "equality.*bool.*not `x @ x =="),
     "whole": (
-        dict(inequality=lambda x: jnp.sum(x > 0)),
+        {"inequality": lambda x: jnp.sum(x > 0)},
         TypeError,
         "inequality.*real numbers.*int",
     ),
-    "nothing": (dict(equality=forgets_to_return), (TypeError, ValueError), "equality constraint"),
-    "nothing-<=": (dict(inequality=lambda x: {}), (TypeError, ValueError), "inequality constr"),
-    "numpy": (dict(equality=lambda x: np.linalg.norm(x)), TypeError, "equality.*jax.numpy"),
-    "branching": (dict(inequality=branches), TypeError, "The inequality constraint cannot be tr"),
+    "nothing": ({"equality": forgets_to_return}, (TypeError, ValueError), "equality constraint"),
+    "nothing-<=": ({"inequality": lambda x: {}}, (TypeError, ValueError), "inequality constr"),
+    "numpy": ({"equality": lambda x: np.linalg.norm(x)}, TypeError, "equality.*jax.numpy"),
+    "branching": ({"inequality": branches}, TypeError, "The inequality constraint cannot be tr"),
     "shapes": (
-        dict(equality=lambda x: x @ jnp.ones(4)),
+        {"equality": lambda x: x @ jnp.ones(4)},
         ValueError,
         "The equality constraint cannot be evaluated",
     ),
     "ready": (
-        dict(equality=mossp.constraints.Linear(np.ones((2, 4)), np.ones(2))),
+        {"equality": mossp.constraints.Linear(np.ones((2, 4)), np.ones(2))},
         ValueError,
         "The equality constraint cannot be evaluated",
     ),
-    "paths": (dict(regularizer=mossp.Blocks({"w": mossp.L1(0.1)})), ValueError, "'w'"),
+    "paths": ({"regularizer": mossp.Blocks({"w": mossp.L1(0.1)})}, ValueError, "'w'"),
     "weights": (
-        dict(regularizer=mossp.Weighted(mossp.L1(0.1), np.ones(5))),
+        {"regularizer": mossp.Weighted(mossp.L1(0.1), np.ones(5))},
         ValueError,
         "(?i)weight",
     ),
     "groups": (
-        dict(regularizer=mossp.Group(mossp.L1(0.1), [0, 0, 1, 1, 1])),
+        {"regularizer": mossp.Group(mossp.L1(0.1), [0, 0, 1, 1, 1])},
         ValueError,
         "(?i)group",
     ),
@@ -223,16 +223,24 @@ def test_a_tree_is_ravelled_and_unravelled(sparse):
         equality=lambda x: x["w"].sum() - 1.0,
         inequality=lambda x: x["b"] - x["s"],
     )
-    oracles = problem.oracles(x)
-    at = jnp.asarray(vector)
-    assert oracles.full_value(at) == pytest.approx(float(tree_loss(x, (X, Y))), rel=1e-13)
-    expected = structure.ravel(jax.grad(tree_loss)(x, (X, Y)))
-    np.testing.assert_allclose(oracles.full_gradient(at), expected, rtol=1e-12)
+    oracles, at = problem.oracles(x), jnp.asarray(vector)
     rows = np.array([2, 0])
-    batch = oracles.source.batch(rows, 2)
-    expected = structure.ravel(jax.grad(tree_loss)(x, (X[rows], Y[rows])))
-    np.testing.assert_allclose(oracles.gradient(at, batch), expected, rtol=1e-12)
-    np.testing.assert_allclose(oracles.c(at), [x["w"].sum() - 1.0, *(x["b"] - x["s"])], rtol=1e-13)
+
+    @jax.jit
+    def ours(oracles, at):
+        some = oracles.gradient(at, oracles.source.batch(rows, 2))
+        return oracles.full_value(at), oracles.full_gradient(at), some, oracles.c(at)
+
+    @jax.jit
+    def theirs(x):
+        c = jnp.concatenate([jnp.ravel(x["w"].sum() - 1.0), x["b"] - x["s"]])
+        gradients = [jax.grad(tree_loss)(x, batch) for batch in ((X, Y), (X[rows], Y[rows]))]
+        return tree_loss(x, (X, Y)), *gradients, c
+
+    value, full, some, c = theirs(x)
+    expected = value, structure.ravel(full), structure.ravel(some), c
+    for got, wanted in zip(ours(oracles, at), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
     assert oracles.regularizer(vector) == pytest.approx(0.5 * np.abs(x["w"]).sum(), rel=1e-13)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import jax
@@ -354,7 +355,7 @@ def test_auto_measures_again_at_steps_that_depend_on_K_alone():
     for K in (1, 2, 50, 10_000):
         at = retune_steps(K)
         assert at[0] == 0
-        assert all(a < b for a, b in zip(at, at[1:], strict=False))
+        assert all(a < b for a, b in itertools.pairwise(at))
         assert at[-1] < K
     assert violation_target(1e-2, 100) == 2.5e-3
     assert violation_target(1e-2, 10**8) == pytest.approx(2.5e-4, rel=1e-12)
@@ -390,7 +391,7 @@ def test_names():
 def test_a_rule_that_needs_K_refuses_a_budget_in_seconds(name):
     problem = mossp.Problem(lambda x: x @ x, equality=lambda x: x @ x - 1.0)
     if RULES[name].needs_K:
-        with pytest.raises(ValueError, match="number of steps.*seconds.*'indexed'"):
+        with pytest.raises(ValueError, match=r"number of steps.*seconds.*'indexed'"):
             mossp.solve(problem, np.ones(2), schedule=name, seconds=0.01)
     else:
         assert name == "indexed"

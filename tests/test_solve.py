@@ -314,6 +314,14 @@ def test_the_best_replica_is_returned(output):
         assert v == pytest.approx(abs(x.sum() - 3), abs=1e-12)
 
 
+@pytest.mark.parametrize("replicas", [3, 4, 5])
+def test_replicas_without_constraints(replicas):
+    """With the random outputs, 2 x replicas points are judged, and no multipliers with them."""
+    problem = mossp.Problem(loss=bowl, regularizer=mossp.L1(0.0))
+    r = solve(problem, replicas=replicas, steps=500)
+    assert r.success and r.xs.shape == (replicas, n), r.message
+
+
 def test_best_replica_rule():
     def best(funs, violations, bad=(0, 0, 0)):
         return best_replica(np.array(funs), np.array(violations), np.array(bad, bool), 0.1)

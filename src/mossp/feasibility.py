@@ -32,10 +32,20 @@ def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[Any, Any]:
     return c, jax.vmap(lambda e: pullback(e)[0])(jnp.eye(oracles.m, dtype=x.dtype))
 
 
-@jax.jit
-def into_domain(oracles: Oracles, x: Vector) -> Vector:
+def violation(oracles: Oracles, x: Vector) -> float:
+    """||(c_E(x), [c_I(x)]_+)||."""
+    c = np.asarray(constraints_and_jacobian(oracles, jnp.asarray(x))[0])
+    return float(np.linalg.norm(np.where(np.arange(oracles.m) < oracles.m_E, c, np.maximum(c, 0))))
+
+
+def on_host(oracles: Oracles) -> Any:
+    """The regulariser with NumPy numbers: its methods then run in NumPy and compile nothing."""
+    return jax.tree.map(np.asarray, oracles.regularizer)
+
+
+def into_domain(regularizer: Any, x: np.ndarray) -> np.ndarray:
     """The nearest point of dom h: prox_{mu h} for mu -> 0."""
-    return oracles.regularizer.prox_h(x, jnp.asarray(1e-30, x.dtype))
+    return np.asarray(regularizer.prox_h(x, 1e-30), np.float64)
 
 
 class Restoration(NamedTuple):
@@ -47,7 +57,7 @@ class Restoration(NamedTuple):
 
 def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> Restoration:
     """Levenberg-Marquardt over the free coordinates until the violation is at most `enough`."""
-    m_E, dtype = oracles.m_E, np.asarray(x).dtype
+    m_E, dtype, regularizer = oracles.m_E, np.asarray(x).dtype, on_host(oracles)
 
     def look(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         c, J = (
@@ -57,7 +67,7 @@ def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> R
         felt = (np.arange(len(c)) < m_E) | (c > 0)
         return np.where(felt, c, 0.0), J * felt[:, None] * free
 
-    x = np.asarray(into_domain(oracles, jnp.asarray(x, dtype)), np.float64)
+    x = into_domain(regularizer, np.asarray(x, np.float64))
     v, J = look(x)
     if not (np.isfinite(v).all() and np.isfinite(J).all()):
         return Restoration(x, float("inf"), False, False)
@@ -69,7 +79,7 @@ def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> R
         normal = J @ J.T
         damped = normal + nu * max(np.trace(normal), 1e-300) / len(v) * np.eye(len(v))
         step = -np.linalg.lstsq(damped, v, rcond=None)[0] @ J
-        trial = np.asarray(into_domain(oracles, jnp.asarray(x + step, dtype)), np.float64)
+        trial = into_domain(regularizer, x + step)
         v1, J1 = look(trial)
         better = np.isfinite(v1).all() and np.isfinite(J1).all() and np.linalg.norm(v1) < length
         if better:

@@ -19,7 +19,7 @@ from mossp.checkpoint import CheckpointError
 from mossp.constants import estimate_at, hessian_products, sample_draws
 from mossp.data import Finite, Sampler, Stream, map_rows
 from mossp.draws import STREAM_BLOCK, Draws, stack
-from mossp.feasibility import phase_one
+from mossp.feasibility import phase_one, violation
 from mossp.interrupt import Interrupt
 from mossp.keys import Purpose, generator, jax_keys
 from mossp.loop import Events, Loop, Shard, shard_sizes
@@ -183,7 +183,7 @@ class Solve:
     def feasible_start(self) -> np.ndarray:
         """Phase one, where the start is not feasible enough for the schedule."""
         enough = self.a.rule.feasible_enough(self.a.method.momentum, self.a.steps)
-        if float(_violation(self.oracles, jnp.asarray(self.given))) <= enough:
+        if violation(self.oracles, self.given) <= enough:
             return self.given
         found = phase_one(self.oracles, self.given, min(enough, 1e-8), self.a.seed)
         if not found.finite:
@@ -385,8 +385,3 @@ class Solve:
 @jax.jit(static_argnums=2)
 def _sample(source: Sampler, random_key: jax.Array, count: int) -> PyTree:
     return source.batch(random_key, count)
-
-
-@jax.jit
-def _violation(oracles: Oracles, x: Any) -> jax.Array:
-    return oracles.violation(x)

@@ -15,13 +15,14 @@ import numpy as np
 import scipy.optimize
 
 from mossp.certificate import Certificate
-from mossp.feasibility import constraints_and_jacobian
+from mossp.feasibility import constraints_and_jacobian, on_host
 from mossp.problem import Oracles, Problem
 from mossp.structure import Structure
 
 Vector = Any
 
 ACTIVE = 1e-6  # an inequality with c_I >= -ACTIVE may have a multiplier
+MOST_STEPS = 100
 
 
 def stationarity(problem: Problem, x: Any) -> float:
@@ -52,40 +53,32 @@ def full_gradient(oracles: Oracles, x: Vector) -> Vector:
     return oracles.full_gradient(x)
 
 
-@jax.jit
-def _residual(oracles: Oracles, x: Vector, w: Vector) -> Vector:
-    """w - P_S(w)."""
-    return w - oracles.regularizer.nearest(x, w)
-
-
-@jax.jit
-def _residual_directions(oracles: Oracles, x: Vector, w: Vector, J: Any) -> Any:
-    """The derivative of w - P_S(w) along each row of J."""
-    along = lambda v: jax.jvp(lambda w: _residual(oracles, x, w), (w,), (v,))[1]  # noqa: E731
-    return jax.lax.map(along, J)
-
-
 def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[float, np.ndarray]:
     """(the distance, the multipliers q that attain it)."""
-    c, J = (np.asarray(a) for a in constraints_and_jacobian(oracles, x))
-    g = np.asarray(g)
-    least = np.where(np.arange(oracles.m) < oracles.m_E, -np.inf, 0.0)
-    rows = (np.arange(oracles.m) < oracles.m_E) | (c >= -ACTIVE)
-    J, least, q = J[rows], least[rows], np.zeros(rows.sum())
+    c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, x))
+    x, g, regularizer = np.asarray(x, np.float64), np.asarray(g, np.float64), on_host(oracles)
+    is_equality = np.arange(oracles.m) < oracles.m_E
+    rows = is_equality | (c >= -ACTIVE)
+    J, least, q = J[rows], np.where(is_equality, -np.inf, 0.0)[rows], np.zeros(rows.sum())
 
     def residual(q: np.ndarray) -> np.ndarray:
-        return np.asarray(_residual(oracles, x, jnp.asarray(-(g + q @ J))))
+        """w - P_S(w)."""
+        w = -(g + q @ J)
+        return w - np.asarray(regularizer.nearest(x, w))
+
+    def derivative(q: np.ndarray, r: np.ndarray) -> np.ndarray:
+        """Of the residual, one column a multiplier. The pieces are linear: differences will do."""
+        sizes = 1e-6 * (1 + np.linalg.norm(g)) / np.maximum(np.linalg.norm(J, axis=1), 1e-300)
+        moved = [residual(q + size * e) for size, e in zip(sizes, np.eye(len(q)), strict=True)]
+        return (np.array(moved) - r).T / sizes
 
     r = residual(q)
-    for _ in range(50 if rows.any() else 0):
-        w = jnp.asarray(-(g + q @ J))
-        # r(q + p) ~ r - A p
-        A = np.asarray(_residual_directions(oracles, x, w, jnp.asarray(J))).T
-        p = bounded_least_squares(A, r, least - q)
-        step, trial = 1.0, residual(q + p)
+    for _ in range(MOST_STEPS if rows.any() else 0):
+        p = bounded_least_squares(derivative(q, r), -r, least - q)
+        step, trial = 1.0, residual(np.maximum(q + p, least))
         while trial @ trial >= r @ r and step > 1e-6:
             step /= 2
-            trial = residual(q + step * p)
+            trial = residual(np.maximum(q + step * p, least))
         if trial @ trial >= r @ r:
             break
         q, r = np.maximum(q + step * p, least), trial
@@ -98,7 +91,7 @@ def bounded_least_squares(A: np.ndarray, b: np.ndarray, lower: np.ndarray) -> np
     """argmin ||A p - b|| subject to p >= lower."""
     if np.isneginf(lower).all():
         return np.linalg.lstsq(A, b, rcond=None)[0]
-    return scipy.optimize.lsq_linear(A, b, (np.minimum(lower, 0.0) - 1e-300, np.inf)).x
+    return scipy.optimize.lsq_linear(A, b, (np.minimum(lower, 0.0), np.inf)).x
 
 
 def exact_certificate(oracles: Oracles, x: Vector, g: Vector) -> Certificate:
