@@ -42,7 +42,12 @@ class Constants(NamedTuple):
         return self.L_f / rho0 + self.G_c**2 + self.C * self.L_c
 
     def L_max(self, rho0: float) -> float:
-        return max(self.L_f, self.L_tilde(rho0))
+        return max(self.L_f, self.L_tilde(rho0), self.least_curvature)
+
+    @property
+    def least_curvature(self) -> float:
+        """A linear loss without constraints has no curvature, but needs a finite step."""
+        return 0.1 * self.G or 1.0
 
 
 def estimate_constants(problem: Problem, x0: Any, batch_size: int = 32, seed: int = 0) -> Constants:
@@ -100,11 +105,10 @@ def _estimate(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> Const
         return Constants(L_f, L_batch, sigma, G, zero, zero, zero)
 
     def at(point: Vector) -> tuple[Any, Any, Any]:
-        q = start_vector(oracles.m, x.dtype)
         return (
             jnp.sqrt(jacobian_norm_squared(oracles, point)),
             oracles.violation(point),
-            constraint_curvature(oracles, point, q),
+            constraint_smoothness(oracles, point),
         )
 
     G_c, C, L_c = (jnp.max(v) for v in lax.map(at, points))
@@ -119,6 +123,11 @@ def start_vector(n: int, dtype: Any) -> jax.Array:
 
 def spectral_norm(apply: Callable[[Vector], Vector], n: int, dtype: Any) -> jax.Array:
     """The largest absolute eigenvalue of a symmetric linear map."""
+    return leading(apply, n, dtype)[1]
+
+
+def leading(apply: Callable[[Vector], Vector], n: int, dtype: Any) -> tuple[Vector, jax.Array]:
+    """(an eigenvector of the largest absolute eigenvalue, its absolute value)."""
 
     def iterate(_: Any, carry: Any) -> Any:
         v, _ = carry
@@ -127,7 +136,7 @@ def spectral_norm(apply: Callable[[Vector], Vector], n: int, dtype: Any) -> jax.
         return w / jnp.maximum(length, jnp.finfo(dtype).tiny), length
 
     zero = jnp.zeros((), dtype)
-    return lax.fori_loop(0, POWER_ITERATIONS, iterate, (start_vector(n, dtype), zero))[1]
+    return lax.fori_loop(0, POWER_ITERATIONS, iterate, (start_vector(n, dtype), zero))
 
 
 def gradient_on(
@@ -185,11 +194,32 @@ def jacobian_norm_squared(oracles: Oracles, x: Vector, rows: Any = 1.0) -> jax.A
 
 def constraint_curvature(oracles: Oracles, x: Vector, q: Vector) -> jax.Array:
     """|| sum_j q_j Hess c_j(x) ||."""
+    return leading_curvature(oracles, x, q)[1]
+
+
+def leading_curvature(oracles: Oracles, x: Vector, q: Vector) -> tuple[Vector, jax.Array]:
+    """The direction in which sum_j q_j c_j bends most, and by how much."""
 
     def pulled(x: Vector) -> Vector:
         return jax.vjp(oracles.c, x)[1](q)[0]
 
-    return spectral_norm(lambda v: jax.jvp(pulled, (x,), (v,))[1], x.size, x.dtype)
+    return leading(lambda v: jax.jvp(pulled, (x,), (v,))[1], x.size, x.dtype)
+
+
+def constraint_smoothness(oracles: Oracles, x: Vector) -> jax.Array:
+    """The largest || sum_j q_j Hess c_j || over unit vectors q, by turns in q and in x.
+
+    For a direction v the best q is along (v' Hess c_j v)_j, the second derivative of c along v.
+    """
+
+    def improve(_: Any, q: Vector) -> Vector:
+        v, _length = leading_curvature(oracles, x, q)
+        along = lambda x: jax.jvp(oracles.c, (x,), (v,))[1]  # noqa: E731
+        better = jax.jvp(along, (x,), (v,))[1]
+        return better / jnp.maximum(jnp.linalg.norm(better), jnp.finfo(x.dtype).tiny)
+
+    q = lax.fori_loop(0, 4, improve, start_vector(oracles.m, x.dtype))
+    return constraint_curvature(oracles, x, q)
 
 
 def least_squares_multipliers(oracles: Oracles, x: Vector, r: Vector, rows: Any) -> jax.Array:

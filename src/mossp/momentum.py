@@ -6,9 +6,9 @@
     Truncated   any of these, projected on the ball ||d|| <= radius
     SVRG        d_k = gf(x_k; B_k) - gf(w; B_k) + grad f(w), w an anchor refreshed now and then
 
-At k = 0 the paper takes the mean over b0 samples. That is what every formula gives with
-x_{-1} = x_0, d_{-1} the mean over b0 - B samples and alpha = B / b0, so that the first step needs
-no special case.
+At k = 0 the paper takes the mean over b0 samples. That is what Polyak's formula and the recursive
+one give with x_{-1} = x_0, d_{-1} the mean over b0 - B samples and alpha = B / b0, so that the
+first step needs no special case.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mossp.problem import Oracles
 
@@ -31,7 +32,7 @@ class Momentum(eqx.Module):
     """What all estimators share: a memory, and an update of it from one mini-batch."""
 
     gradients: ClassVar[int]  # gradients a step, in mini-batches
-    anchored: ClassVar[bool] = False  # whether full gradients are taken now and then
+    anchored: ClassVar[bool] = False  # whether full gradients are taken now and then: `refresh`
 
     @abc.abstractmethod
     def init(self, d: Vector, x: Vector) -> Any:
@@ -40,6 +41,10 @@ class Momentum(eqx.Module):
     @abc.abstractmethod
     def update(self, gradient: Gradient, memory: Any, x: Vector, alpha: Any) -> tuple[Vector, Any]:
         """(d_k, the new memory)."""
+
+    def refresh(self, oracles: Oracles, memory: Any, x: Vector) -> Any:
+        """The memory with its anchor at x; only for estimators that have one."""
+        return memory
 
 
 class Estimate(NamedTuple):
@@ -131,16 +136,31 @@ class Truncated(Momentum):
     radius: Any
 
     def __check_init__(self) -> None:
-        if isinstance(self.radius, (int, float)) and not self.radius > 0:
+        if not isinstance(self.inner, Momentum):
+            raise TypeError(f"Truncated needs an estimator inside, but got {self.inner!r}.")
+        if not in_range(self.radius, lambda radius: radius > 0):
             raise ValueError(f"Truncated needs radius > 0, but radius = {self.radius} was given.")
+
+    # All but the length of d is the inner estimator's.
 
     @property
     def alpha(self) -> Any:
         return getattr(self.inner, "alpha", None)
 
     @property
+    def epoch(self) -> Any:
+        return getattr(self.inner, "epoch", None)
+
+    @property
     def gradients(self) -> int:  # type: ignore[override]
         return self.inner.gradients
+
+    @property
+    def anchored(self) -> bool:  # type: ignore[override]
+        return self.inner.anchored
+
+    def refresh(self, oracles: Oracles, memory: Any, x: Vector) -> Any:
+        return self.inner.refresh(oracles, memory, x)
 
     def init(self, d: Vector, x: Vector) -> Any:
         return self.inner.init(d, x)
@@ -167,6 +187,10 @@ class SVRG(Momentum):
     gradients: ClassVar[int] = 2
     anchored: ClassVar[bool] = True
 
+    def __check_init__(self) -> None:
+        if self.epoch is not None and not (isinstance(self.epoch, int) and self.epoch > 0):
+            raise ValueError(f"SVRG needs epoch >= 1 steps, but epoch = {self.epoch} was given.")
+
     def init(self, d: Vector, x: Vector) -> Anchor:
         return Anchor(d, x, d)
 
@@ -180,10 +204,17 @@ class SVRG(Momentum):
 
 def check_alpha(momentum: Polyak | Recursive) -> None:
     alpha = momentum.alpha
-    if alpha is None or isinstance(alpha, jax.core.Tracer) or jnp.ndim(alpha):
-        return
-    if not 0 < float(alpha) <= 1:
+    if alpha is not None and not in_range(alpha, lambda alpha: 0 < alpha <= 1):
         raise ValueError(
             f"{type(momentum).__name__} needs 0 < alpha <= 1, the weight of the new gradient, but "
             f"alpha = {alpha} was given."
         )
+
+
+def in_range(value: Any, inside: Callable[[float], bool]) -> bool:
+    """Whether a number lies inside; traced and stacked values cannot be looked at and pass."""
+    if isinstance(value, jax.core.Tracer) or (hasattr(value, "ndim") and value.ndim > 0):
+        return True
+    return isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) and inside(
+        float(value)
+    )

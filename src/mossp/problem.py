@@ -107,6 +107,7 @@ class Problem:
             inequality_structure=constraint_structure("inequality", self.inequality, x0, dtype),
         )
         check_loss(oracles, x0, self.example(dtype), dtype)
+        check_regularizer_fits(oracles, dtype)
         return oracles
 
     def example(self, dtype: Any) -> PyTree:
@@ -218,8 +219,8 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
                 "data must be numeric arrays with one row a sample, but an array of type "
                 f"{a.dtype} and shape {a.shape} was given."
             )
-        stored = a.data if scipy.sparse.issparse(a) and hasattr(a, "data") else a
-        if isinstance(stored, np.ndarray) and stored.dtype.kind == "f":
+        stored: Any = scipy.sparse.csr_matrix(a).data if scipy.sparse.issparse(a) else a
+        if stored.dtype.kind == "f":
             bad = int(stored.size - np.isfinite(stored).sum())
             if bad:
                 raise ValueError(
@@ -248,6 +249,10 @@ def constraint_structure(
     if function is None:
         return Structure.of(None)
     values = traced_shapes(f"The {name} constraint", constraint(function, dtype), shapes(x0, dtype))
+    if not sum(leaf.size for leaf in jax.tree.leaves(values)):
+        raise TypeError(
+            f"The {name} constraint returns nothing: is a `return` missing? It must return c(x)."
+        )
     for leaf in jax.tree.leaves(values):
         if leaf.dtype.kind != "f":
             raise TypeError(
@@ -261,11 +266,26 @@ def check_loss(oracles: Oracles, x0: PyTree, batch: PyTree, dtype: Any) -> None:
     x = jax.ShapeDtypeStruct((oracles.structure.size,), dtype)
     value = traced_shapes("The loss", oracles.f, x, batch, about=describe(x0, batch))
     if getattr(value, "shape", None) != () or value.dtype.kind != "f":
-        got = f"shape {value.shape}" if hasattr(value, "shape") else type(value).__name__
+        got = type(value).__name__
+        if hasattr(value, "shape"):
+            got = f"an array of shape {value.shape} and type {value.dtype}"
         raise ValueError(
             f"The loss must return one real number, the mean over the rows of the batch, but it "
             f"returns {got}: use jnp.mean(...)."
         )
+
+
+def check_regularizer_fits(oracles: Oracles, dtype: Any) -> None:
+    x, mu = jax.ShapeDtypeStruct((oracles.structure.size,), dtype), jax.ShapeDtypeStruct((), dtype)
+    reg = oracles.regularizer
+    traced_shapes("The regulariser", reg, x)
+    for prox in (reg.prox_h, reg.prox_g):
+        shape = getattr(traced_shapes("The regulariser", prox, x, mu), "shape", None)
+        if shape != x.shape:
+            raise ValueError(
+                f"The regulariser does not fit x, which has {oracles.structure.size} entries: a "
+                f"proximal map of {type(reg).__name__} returns shape {shape}."
+            )
 
 
 def shapes(tree: PyTree, dtype: Any) -> PyTree:
@@ -313,8 +333,8 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
         return  # a sampler may hand out anything; one row cannot tell a sum from a mean
     # Off x0, where a loss may be 0 on every row.
     x = jnp.asarray(x0, dtype) + 0.1 * jnp.cos(jnp.arange(len(x0), dtype=dtype))
-    together, apart = (float(v) for v in _mean_of_rows(oracles, x, rows))
-    if np.isfinite([together, apart]).all() and abs(together - apart) > 1e-3 * abs(apart) + 1e-6:
+    together, apart, size = (float(v) for v in _mean_of_rows(oracles, x, rows))
+    if np.isfinite([together, apart]).all() and abs(together - apart) > 1e-3 * size:
         raise ValueError(
             f"The loss must be the mean over the rows of a batch, but on {sizes.pop()} rows it is "
             f"{together:.6g} while the mean of its values row by row is {apart:.6g}: use jnp.mean, "
@@ -323,8 +343,9 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
 
 
 @jax.jit
-def _mean_of_rows(oracles: Oracles, x: Vector, rows: PyTree) -> tuple[Any, Any]:
+def _mean_of_rows(oracles: Oracles, x: Vector, rows: PyTree) -> tuple[Any, Any, Any]:
+    """(the loss of all rows, the mean of their losses, the mean of their absolute values)."""
     count = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
     row = lambda i: map_rows(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), rows)  # noqa: E731
     apart = jax.lax.map(lambda i: oracles.f(x, row(i)), jnp.arange(count))
-    return oracles.f(x, rows), jnp.sum(apart) / count
+    return oracles.f(x, rows), jnp.mean(apart), jnp.mean(jnp.abs(apart))

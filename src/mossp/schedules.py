@@ -20,7 +20,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.constants import Constants
-from mossp.momentum import Momentum
+from mossp.momentum import Momentum, in_range
 
 
 class Parameters(NamedTuple):
@@ -28,7 +28,7 @@ class Parameters(NamedTuple):
 
     mu: Any
     rho: Any
-    alpha: Any
+    alpha: Any  # the weight of this step's gradient: the paper's alpha_{k-1}
 
 
 class Schedule(eqx.Module):
@@ -80,6 +80,13 @@ class Rule(eqx.Module):
         return math.inf
 
 
+def check_positive(rule: Rule, *names: str) -> None:
+    for name in names:
+        value = getattr(rule, name)
+        if value is not None and not in_range(value, lambda number: number > 0):
+            raise ValueError(f"{type(rule).__name__} needs {name} > 0, but it is {value}.")
+
+
 def is_recursive(momentum: Momentum) -> bool:
     """Two gradients a step buy the better orders (Theorem 3.2)."""
     return momentum.gradients == 2
@@ -98,12 +105,10 @@ class Constant(Rule):
     needs_K: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        for name, value in (("rho", self.rho), ("mu", self.mu)):
-            if isinstance(value, (int, float)) and not (
-                value > 0 or (name == "rho" and value == 0)
-            ):
-                raise ValueError(f"Constant needs {name} > 0, but {name} = {value} was given.")
-        if isinstance(self.alpha, (int, float)) and not 0 < self.alpha <= 1:
+        check_positive(self, "mu")
+        if not in_range(self.rho, lambda rho: rho >= 0):
+            raise ValueError(f"Constant needs rho >= 0, but rho = {self.rho} was given.")
+        if not in_range(self.alpha, lambda alpha: 0 < alpha <= 1):
             raise ValueError(f"Constant needs 0 < alpha <= 1, but alpha = {self.alpha} was given.")
 
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
@@ -136,10 +141,7 @@ class Theorem(Rule):
     feasible: bool = eqx.field(default=True, static=True)
 
     def __check_init__(self) -> None:
-        for name in ("rho0", "mu0", "alpha0"):
-            value = getattr(self, name)
-            if isinstance(value, (int, float)) and not value > 0:
-                raise ValueError(f"{type(self).__name__} needs {name} > 0, but it is {value}.")
+        check_positive(self, "rho0", "mu0", "alpha0")
 
     def orders(self, momentum: Momentum) -> tuple[float, float, float]:
         """Exponents of K in rho, mu and alpha."""
@@ -165,7 +167,10 @@ class Theorem(Rule):
             least, most = 2 * c.L_f**2 / M**2, 1 / (16 * mu0**2)
         else:
             least, most = 2 * max(1.0, 8 * c.L_f**2) / M, math.inf
-        alpha0 = least if self.alpha0 is None else self.alpha0
+        alpha0 = self.alpha0
+        if alpha0 is None:
+            # A linear loss has least = 0, and with alpha = 0 the noise of d_0 would stay for ever.
+            alpha0 = max(least, 0.01 * most) if recursive else least
         if not least * (1 - 1e-12) <= alpha0 <= most * (1 + 1e-12):
             raise ValueError(
                 f"The proof needs {least:.3g} <= alpha0 <= {most:.3g} for these constants, but "
@@ -215,6 +220,9 @@ class Indexed(Rule):
     constants: Constants | None = None
     needs_K: ClassVar[bool] = False
 
+    def __check_init__(self) -> None:
+        check_positive(self, "rho0", "mu0", "alpha0")
+
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
         c = self.constants or constants
         r, m, a = Corollary().orders(momentum)
@@ -242,11 +250,14 @@ class Paper(Rule):
     averaging: bool = eqx.field(default=False, static=True)
     constants: Constants | None = None
 
+    def __check_init__(self) -> None:
+        check_positive(self, "rho0", "mu0")
+
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
         c = self.constants or constants
         r, m, _ = Theorem().orders(momentum)
         rho = self.rho0 * K**r
-        stable = 1 / (c.L_batch + rho * (c.G_c**2 + c.C * c.L_c) + 1e-300)
+        stable = 1 / max(c.L_batch + rho * (c.G_c**2 + c.C * c.L_c), c.least_curvature)
         mu = stable if self.mu0 is None else self.mu0 / K**m
         alpha = 0.9 if is_recursive(momentum) else 0.905
         return Schedule(rho, mu, 1 - alpha if self.averaging else alpha)

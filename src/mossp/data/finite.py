@@ -40,8 +40,6 @@ def padded_length(N: int) -> int:
     >>> padded_length(400), padded_length(401), padded_length(32_561)
     (416, 416, 32768)
     """
-    if N > ROWS_AT_ONCE:
-        return ROWS_AT_ONCE * padded_length(-(-N // ROWS_AT_ONCE))
     unit = max(1, 2 ** (N.bit_length() - 4))
     return -(-N // unit) * unit
 
@@ -88,7 +86,8 @@ class Finite(eqx.Module):
             N mean = sum_blocks length function(block) - copies function(row 0).
         """
         padded = jax.tree.leaves(self.arrays, is_leaf=is_rows)[0].shape[0]
-        length = min(padded, ROWS_AT_ONCE)
+        # A power of two that divides the padded length, which has four leading digits.
+        length = padded if padded <= ROWS_AT_ONCE else min(ROWS_AT_ONCE, padded & -padded)
         blocks = (self.N + length - 1) // length
         copies = blocks * length - self.N
 

@@ -110,19 +110,28 @@ class Stream:
     def _next(self) -> PyTree | None:
         restarts = 0
         while restarts < 2:
-            for batch in self._iterator:
-                batch = jax.tree.map(np.asarray, batch)
-                size = len(jax.tree.leaves(batch)[0])
+            for given in self._iterator:
+                batch = jax.tree.map(np.array, given)  # a copy: loaders fill one buffer again
+                size = checked_rows_of(batch)
                 self.batch_size = self.batch_size or size
                 if size == self.batch_size:
-                    if any(
-                        a.dtype.kind == "f" and not np.isfinite(a).all()
-                        for a in jax.tree.leaves(batch)
-                    ):
-                        raise ValueError("A batch of the stream has NaN or infinite values.")
                     return batch
             again = iter(self._iterable)
             if again is self._iterator:  # a generator: it has ended for good
                 return None
             self._iterator, restarts = again, restarts + 1
         return None
+
+
+def checked_rows_of(batch: PyTree) -> int:
+    """The number of rows of a batch, all of whose arrays are finite and have as many."""
+    leaves = jax.tree.leaves(batch)
+    sizes = {len(a) if a.ndim else 0 for a in leaves}
+    if len(sizes) != 1 or sizes == {0}:
+        raise ValueError(
+            "A batch of the stream must hold arrays with the same number of rows, but its shapes "
+            f"are {[a.shape for a in leaves]}."
+        )
+    if any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in leaves):
+        raise ValueError("A batch of the stream has NaN or infinite values.")
+    return sizes.pop()

@@ -100,7 +100,8 @@ def best_width(counts: np.ndarray) -> int:
     if counts.size == 0 or counts.max() == 0:
         return 1
     widths = np.unique(np.quantile(counts[counts > 0], np.linspace(0, 1, 65)).astype(int))
-    widths = widths[widths > 0]
+    # Powers of two besides: where most rows are empty, a narrow table costs them little.
+    widths = np.union1d(widths[widths > 0], 2 ** np.arange(int(counts.max()).bit_length()))
     sizes = [w * np.maximum(-(-counts // w), 1).sum() for w in widths]
     return int(widths[np.argmin(sizes)])
 
