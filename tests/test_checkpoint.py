@@ -20,7 +20,6 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -277,6 +276,10 @@ def test_the_same_code_in_another_process_is_the_same_problem():
     assert fingerprint(spaces[0]["loss"]) == fingerprint(spaces[1]["loss"])
 
 
+def bowl(x):
+    return 0.5 * jnp.sum((x - 1.0) ** 2)
+
+
 INNER = {
     "L1 and L1MinusL2 inside Nonnegative": (
         mossp.Nonnegative(mossp.L1(0.1)),
@@ -289,26 +292,30 @@ INNER = {
 def test_an_inner_regulariser_is_part_of_the_problem(name, tmp_path):
     first, second = INNER[name]
     file = tmp_path / "run.npz"
-    solve(problem(regularizer=first), checkpoint=file, callback=stop_at(100))
+    one, two = (mossp.Problem(bowl, regularizer=reg) for reg in (first, second))
+    solve(one, checkpoint=file, callback=stop_at(100))
     with pytest.raises(CheckpointError, match="another problem"):
-        solve(problem(regularizer=second), checkpoint=file)
+        solve(two, checkpoint=file)
 
 
-def narrow(key, size):
-    Z = jax.random.normal(key, (size, n))
-    return Z, Z.sum(axis=1)
+def ones(key, size):
+    return jnp.ones((size, 2))
 
 
-def broad(key, size):
-    Z = 2.0 * jax.random.normal(key, (size, n))
-    return Z, Z.sum(axis=1)
+def twos(key, size):
+    return 2.0 * jnp.ones((size, 2))
+
+
+def nearest_to_samples(x, batch):
+    return 0.5 * jnp.mean((x - batch) ** 2)
 
 
 def test_a_sampler_is_part_of_the_problem(tmp_path):
     file = tmp_path / "run.npz"
-    solve(problem(data=mossp.Sampler(narrow)), checkpoint=file, callback=stop_at(100))
+    one, two = (mossp.Problem(nearest_to_samples, mossp.Sampler(fn)) for fn in (ones, twos))
+    solve(one, np.zeros(2), checkpoint=file, callback=stop_at(100))
     with pytest.raises(CheckpointError, match="another problem"):
-        solve(problem(data=mossp.Sampler(broad)), checkpoint=file)
+        solve(two, np.zeros(2), checkpoint=file)
 
 
 # Damage ---------------------------------------------------------------------------------------
@@ -329,7 +336,7 @@ def test_every_flipped_byte_is_noticed(tmp_path):
     good = file.read_bytes()
     bad = tmp_path / "b.npz"
     for place in range(len(good)):
-        for bits in (0x01, 0x80, 0xFF):
+        for bits in (0x01, 0xFF):
             bad.write_bytes(good[:place] + bytes([good[place] ^ bits]) + good[place + 1 :])
             try:
                 arrays, meta = checkpoint.read_arrays(bad)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.sparse
 
 import mossp
 from mossp import constraints, losses, schedules
@@ -85,25 +84,27 @@ CHANGES = {
     ),
     "an interrupted run": (lambda: solve(), lambda: solve(callback=lambda progress: True)),
     "the caller's precision": (lambda: solve(), lambda: in_double(solve)),
-    "equal ready losses": (
-        lambda: solve(problem(loss=losses.Huber(1.0))),
-        lambda: solve(problem(loss=losses.Huber(2.0))),
-    ),
-    "equal ready constraints": (
-        lambda: solve(problem(equality=constraints.Sphere(1.0))),
-        lambda: solve(problem(equality=constraints.Sphere(2.0))),
-    ),
-    "numbers of a linear constraint": (
-        lambda: solve(problem(equality=constraints.Linear(np.ones((2, n)), np.ones(2)))),
-        lambda: solve(problem(equality=constraints.Linear(np.eye(2, n), np.zeros(2)))),
+    "ready losses and constraints made anew": (
+        lambda: solve(problem(loss=losses.Huber(1.0), equality=constraints.Sphere(1.0))),
+        lambda: solve(problem(loss=losses.Huber(2.0), equality=constraints.Sphere(2.0))),
     ),
     "values in a Partial": (
         lambda: solve(problem(equality=jax.tree_util.Partial(ball, np.array(1.0)))),
         lambda: solve(problem(equality=jax.tree_util.Partial(ball, np.array(2.0)))),
     ),
-    "a regulariser's two numbers": (
-        lambda: solve(problem(regularizer=mossp.MCP(0.01, 3.0))),
-        lambda: solve(problem(regularizer=mossp.MCP(0.02, 5.0))),
+    "numbers of a regulariser and of a linear constraint": (
+        lambda: solve(
+            problem(
+                regularizer=mossp.MCP(0.01, 3.0),
+                equality=constraints.Linear(np.ones((2, n)), np.ones(2)),
+            )
+        ),
+        lambda: solve(
+            problem(
+                regularizer=mossp.MCP(0.02, 5.0),
+                equality=constraints.Linear(np.eye(2, n), np.zeros(2)),
+            )
+        ),
     ),
 }
 
@@ -139,15 +140,6 @@ def test_single_precision(dtype):
 def test_replicas():
     solve(replicas=2)
     assert compiled_by(lambda: solve(problem(0.03), replicas=2, seed=1)) == 0
-
-
-def test_sparse_folds():
-    few = np.where(np.abs(A) > 0.5, A, 0.0)
-    few[:, 0] = 1.0
-    few[:416, 1:] *= (np.arange(416) % 2)[:, None]
-    sparse = lambda rows: problem(data=(scipy.sparse.csr_matrix(few[rows]), b[rows]))  # noqa: E731
-    solve(sparse(slice(400)))
-    assert compiled_by(lambda: solve(sparse(slice(0, 400)), seed=1)) == 0
 
 
 def test_classification_folds():

@@ -29,6 +29,7 @@ import scipy.stats
 import mossp
 import mossp.loop
 from mossp import METHODS, Status, losses, schedules
+from mossp.arguments import checked_batch_size
 from mossp.data import NoData
 from mossp.draws import Draws
 from mossp.outcome import best_replica
@@ -123,7 +124,7 @@ KNOWN = {
 }
 
 
-SINGLE = ("sphere, linear loss", "one linear equality", "two linear equalities", "lasso")
+SINGLE = ("sphere, linear loss", "two linear equalities", "lasso")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,10 @@ def test_sparse_equals_dense():
     reg = mossp.L1(0.01)
     dense = solve(regression(data=(few, b), regularizer=reg))
     for convert in (scipy.sparse.csr_matrix, scipy.sparse.csc_array):
-        sparse = solve(regression(data=(convert(few), b), regularizer=reg))
+        problem = regression(data=(convert(few), b), regularizer=reg)
+        compilations.clear()
+        sparse = solve(problem)
+        assert not compilations or convert is scipy.sparse.csr_matrix
         np.testing.assert_allclose(sparse.x, dense.x, atol=1e-8)
         assert sparse.fun == pytest.approx(dense.fun, abs=1e-10)
 
@@ -208,15 +212,15 @@ def tree_plane(x):
 
 def test_pytree_equals_vector():
     tree = {"bias": np.array(0.3), "w": np.full((5, 1), 0.3)}
-    r = solve(mossp.Problem(loss=tree_loss, data=(A, b), equality=tree_plane), tree, replicas=2)
-    v = solve(mossp.Problem(loss=vector_loss, data=(A, b), equality=plane), replicas=2)
+    problem = mossp.Problem(loss=tree_loss, data=(A, b), equality=tree_plane)
+    r = solve(problem, tree)
+    v = solve(mossp.Problem(loss=vector_loss, data=(A, b), equality=plane))
+    assert tree["bias"] == 0.3 and (tree["w"] == 0.3).all()
     assert set(r.x) == {"bias", "w"} and r.x["bias"].shape == () and r.x["w"].shape == (5, 1)
     np.testing.assert_allclose(np.append(r.x["bias"], r.x["w"]), v.x, atol=1e-10)
-    assert r.xs["w"].shape == (2, 5, 1) and r.xs["bias"].shape == (2,)
+    assert r.xs["w"].shape == (1, 5, 1) and r.xs["bias"].shape == (1,)
     assert set(r.certificate.multipliers["equality"]) == {"sum"}
-    again = solve(
-        mossp.Problem(loss=tree_loss, data=(A, b), equality=tree_plane), r, replicas=2, steps=500
-    )
+    again = solve(problem, r, steps=500)
     np.testing.assert_allclose(again.x["w"], r.x["w"], atol=5e-2)
 
 
@@ -291,7 +295,7 @@ def test_a_replica_does_not_depend_on_its_company():
     problem = regression(regularizer=mossp.L1(0.01))
     five = solve(problem, replicas=5)
     assert five.xs.shape == (5, n) and five.funs.shape == five.violations.shape == (5,)
-    for count in (1, 3):
+    for count in (1, 2):
         fewer = solve(problem, replicas=count)
         np.testing.assert_allclose(fewer.xs, five.xs[:count], atol=1e-10, rtol=0)
     assert len({x.tobytes() for x in five.xs}) == 5
@@ -524,7 +528,7 @@ def test_count_of_gradients(momentum, a_step, full):
 def test_default_budget_and_batch():
     r = mossp.solve(regression(), START)
     assert r.steps == 2000 and r.settings["batch_size"] == 32 and r.tol == 1e-2
-    assert solve(regression(data=(A[:9], b[:9]))).settings["batch_size"] == 9
+    assert checked_batch_size(regression(data=(A[:9], b[:9])), None) == 9
     assert solve(mossp.Problem(loss=bowl, equality=plane), steps=None).steps == 10_000
 
 
@@ -623,16 +627,13 @@ def test_silent_unless_asked(capfd):
 
 def test_inputs_are_not_modified():
     X, y, x0 = A.copy(), b.copy(), START.copy()
-    tree = {"bias": np.array(0.3), "w": np.full((5, 1), 0.3)}
-    problem = mossp.Problem(loss=losses.squared, data=(X, y), equality=plane)
+    problem = regression(data=(X, y))
     r = solve(problem, x0)
     assert np.array_equal(X, A) and np.array_equal(y, b) and np.array_equal(x0, START)
     r.x[:] = 7.0  # what is handed out is the caller's
     assert np.array_equal(x0, START)
     X[:] = 0.0  # and what came in is copied
     assert np.array_equal(solve(problem, x0).x, solve(regression()).x)
-    solve(mossp.Problem(loss=tree_loss, data=(A, b), equality=tree_plane), tree, steps=320)
-    assert tree["bias"] == 0.3 and (tree["w"] == 0.3).all()
 
 
 def test_works_outside_of_the_main_thread():
@@ -853,10 +854,9 @@ def _bent(primals, tangents):
     return bent(x), (x - jnp.array(TRUTH.tolist())).at[3].multiply(2.0) @ v  # wrong in entry 3
 
 
-@pytest.mark.xfail(not hasattr(mossp, "check_gradient"), reason="there is no such check yet")
 def test_a_wrong_gradient_is_found():
     with pytest.raises(ValueError, match="3"):
-        mossp.check_gradient(mossp.Problem(loss=bent), START)
+        mossp.check_gradients(mossp.Problem(loss=bent), START)
 
 
 def test_the_modules_that_tests_patch_exist():

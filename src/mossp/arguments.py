@@ -82,7 +82,7 @@ def checked(
         batch_size=batch,
         rule=rule,
         replicas=whole("replicas", replicas, 1),
-        seed=whole("seed", seed, 0),
+        seed=checked_seed(seed),
         tol=checked_tol(tol, dtype),
         output=output,
         dtype=dtype,
@@ -98,7 +98,7 @@ def whole(name: str, value: Any, least: int) -> int:
         raise TypeError(f"{name} must be a whole number, but {value!r} was given.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, but {value} was given.")
-    return int(float(value))
+    return int(value) if isinstance(value, numbers.Integral) else int(float(value))
 
 
 def positive(name: str, value: Any) -> float:
@@ -150,6 +150,13 @@ def checked_batch_size(problem: Problem, given: Any) -> int:
     return min(size, problem.samples) if problem.samples else size
 
 
+def checked_seed(seed: Any) -> int:
+    seed = whole("seed", seed, 0)
+    if seed >= 2**64:
+        raise ValueError(f"seed must be below 2**64, but {seed} was given.")
+    return seed
+
+
 def checked_steps(
     problem: Problem,
     method: Method,
@@ -160,19 +167,18 @@ def checked_steps(
     batch: int,
 ) -> int:
     """K, from steps, from a budget in gradients, or from the size of the data."""
-    per_step = method.momentum.gradients * batch
-    if steps is not None:
-        K = whole("steps", steps, 1)
-        return K if gradients is None else min(K, whole("gradients", gradients, 1) // per_step)
+    K = None if steps is None else whole("steps", steps, 1)
     if gradients is not None:
         budget = whole("gradients", gradients, 1)
-        first = initial_batches(rule, method, budget // per_step, batch) * batch
-        K = (budget - first) // per_step
-        if K < 1:
+        affordable = steps_within(budget, lambda K: cost(problem, method, rule, K, batch))
+        if affordable < 1:
             raise ValueError(
-                f"A budget of {budget} gradients is less than one step, which takes {per_step}: "
-                "give more gradients or a smaller batch_size."
+                f"A budget of {budget} gradients is less than one step, which takes "
+                f"{cost(problem, method, rule, 1, batch)}: give more gradients or a smaller "
+                "batch_size."
             )
+        return affordable if K is None else min(K, affordable)
+    if K is not None:
         return K
     if seconds is not None:
         if rule.needs_K:
@@ -184,6 +190,32 @@ def checked_steps(
     if problem.samples is None:
         return STEPS_WITHOUT_DATA
     return int(np.clip(PASSES * problem.samples // batch, FEWEST_STEPS, MOST_STEPS))
+
+
+def cost(problem: Problem, method: Method, rule: Rule, K: int, batch: int) -> int:
+    """Samples differentiated in K steps: initial batch, steps, full gradients at anchors."""
+    first = initial_batches(rule, method, K, batch)
+    full = -(-K // steps_per_anchor(problem, method, batch)) if method.momentum.anchored else 0
+    return (first + K * method.momentum.gradients) * batch + full * (problem.samples or 1)
+
+
+def steps_per_anchor(problem: Problem, method: Method, batch: int) -> int:
+    """How often an SVRG anchor is refreshed: after a pass over the data, unless told."""
+    momentum: Any = method.momentum
+    return momentum.epoch or -(-(problem.samples or 1) // batch)
+
+
+def steps_within(budget: int, cost_of: Callable[[int], int]) -> int:
+    """The most steps whose cost, which grows with their number, stays within the budget.
+
+    >>> steps_within(100, lambda K: 8 + 2 * K)
+    46
+    """
+    low, high = 0, budget + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost_of(middle) <= budget else (low, middle)
+    return low
 
 
 def initial_batches(rule: Rule, method: Method, K: int, batch_size: int) -> int:

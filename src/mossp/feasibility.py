@@ -32,6 +32,7 @@ def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[Any, Any]:
     return c, jax.vmap(lambda e: pullback(e)[0])(jnp.eye(oracles.m, dtype=x.dtype))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def violation(oracles: Oracles, x: Vector) -> float:
     """||(c_E(x), [c_I(x)]_+)||."""
     c = np.asarray(constraints_and_jacobian(oracles, jnp.asarray(x))[0])
@@ -55,9 +56,11 @@ class Restoration(NamedTuple):
     finite: bool  # whether c and J were finite all along
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a trial point that overflows is not taken
 def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> Restoration:
     """Levenberg-Marquardt over the free coordinates until the violation is at most `enough`."""
-    m_E, dtype, regularizer = oracles.m_E, np.asarray(x).dtype, on_host(oracles)
+    m_E, regularizer = oracles.m_E, on_host(oracles)
+    dtype = jax.dtypes.canonicalize_dtype(np.float64)  # float32 where that is worked in
 
     def look(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         c, J = (

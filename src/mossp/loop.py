@@ -77,6 +77,12 @@ def group_size(source: Any, replicas: int, batch_size: int, length: int) -> int:
     return min(8, length, 1 << max(fitting, 1).bit_length() - 1)
 
 
+def observation(context: Context, carry: Carry, rows: PyTree) -> Observation:
+    values = np.asarray(steps.observe(context.oracles, carry, rows), np.float64)
+    seen = Observation(*values)
+    return seen._replace(finite=seen.finite == 1)
+
+
 class Shard:
     """Some replicas, with all that it takes to run them."""
 
@@ -113,21 +119,23 @@ class Shard:
                 carry, k = self._steps(carry, block, k, end), end
         return carry
 
-    def last_finite(self, place: int, k: int) -> tuple[int, np.ndarray]:
-        """The last step before k at which this replica was finite, and its point there.
+    def last_finite(self, place: int, k: int, rows: PyTree) -> tuple[int, Any, Any]:
+        """The last step before k after which all was finite for this replica, and its points.
+
+        The second point is that of the step after it.
 
         Steps are repeatable, so that bisection over the length of the last chunk finds it.
         """
         low, high = self._chunk[0], k
-        x = self._chunk[1].state.x[place]
+        x, after = (carry.state.x[place] for carry in (self._chunk[1], self.carry))
         while high - low > 1:
             middle = (low + high) // 2
-            state = jax.tree.map(lambda leaf: np.asarray(leaf[place]), self.replay(middle).state)
-            if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state)):
-                low, x = middle, state.x
+            carry = self.replay(middle)
+            if observation(self.context, carry, rows).finite[place]:
+                low, x = middle, carry.state.x[place]
             else:
-                high = middle
-        return low, np.asarray(x)
+                high, after = middle, carry.state.x[place]
+        return low, np.asarray(x), np.asarray(after)
 
     def _steps(self, carry: Carry, block: Block, k0: int, k1: int) -> Carry:
         keep = block.kept[:, k1 - 1 - block.first] & (k1 > k0)
@@ -204,10 +212,7 @@ class Loop:
     # What the caller sees: arrays with one entry a replica ---------------------------------
 
     def observe(self, rows: PyTree) -> Observation:
-        seen = [steps.observe(shard.context.oracles, shard.carry, rows) for shard in self.shards]
-        values = np.concatenate([np.asarray(part) for part in seen], axis=1)[:, : self.replicas]
-        observed = Observation(*values.astype(np.float64))
-        return observed._replace(finite=observed.finite == 1)
+        return self.joined([observation(s.context, s.carry, rows) for s in self.shards])
 
     def carry(self) -> Carry:
         return self.joined([jax.device_get(shard.carry) for shard in self.shards])
@@ -228,6 +233,6 @@ class Loop:
             shard.carry = jax.tree.map(functools.partial(take, number * size), carry, shard.carry)
         self.k, self.anchors = k, anchors
 
-    def last_finite(self, replica: int) -> tuple[int, np.ndarray]:
+    def last_finite(self, replica: int, rows: PyTree) -> tuple[int, Any, Any]:
         number, place = divmod(replica, self.shards[0].draws.replicas)
-        return self.shards[number].last_finite(place, self.k)
+        return self.shards[number].last_finite(place, self.k, rows)

@@ -61,7 +61,8 @@ def judge(
         r = jax.tree.map(lambda a: np.asarray(a[:count], np.float64), judged)
         wide = jax.tree.map(lambda a: np.asarray(a[count:], np.float64), judged)
     else:
-        r = wide = jax.device_get(without_gradient(oracles, ending.outputs))
+        r = jax.device_get(without_gradient(oracles, ending.outputs))
+        r = wide = jax.tree.map(lambda a: np.asarray(a, np.float64), r)
     funs, violations = r.objective, r.feasibility
     bad = ending.lost | ~np.isfinite(funs if usable else violations)
     best = best_replica(funs, violations, bad | ending.diverged, tol)
@@ -120,7 +121,7 @@ def best_replica(funs: Any, violations: Any, bad: Any, tol: float) -> int:
     2
     """
     usable = ~bad if not bad.all() else np.ones_like(bad)
-    feasible = usable & (violations <= tol)
+    feasible = usable & (violations <= tol) & np.isfinite(funs)
     score = np.where(feasible, funs, np.inf) if feasible.any() else violations
     score = np.where(usable & ~np.isnan(score), score, np.inf)
     return int(np.argmin(score))

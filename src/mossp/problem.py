@@ -213,13 +213,14 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
         raise ValueError("data is empty: give arrays with one row a sample, or None.")
     arrays = []
     for leaf in leaves:
-        a: Any = leaf if scipy.sparse.issparse(leaf) else np.asarray(leaf)
+        sparse = scipy.sparse.issparse(leaf)
+        a: Any = leaf if sparse else np.asarray(leaf)
         if a.dtype.kind not in "fiub" or a.ndim == 0:
             raise TypeError(
                 "data must be numeric arrays with one row a sample, but an array of type "
                 f"{a.dtype} and shape {a.shape} was given."
             )
-        stored: Any = scipy.sparse.csr_matrix(a).data if scipy.sparse.issparse(a) else a
+        stored = a.tocsr().data if sparse else a
         if stored.dtype.kind == "f":
             bad = int(stored.size - np.isfinite(stored).sum())
             if bad:

@@ -13,7 +13,13 @@ import numpy as np
 from mossp import resume as saved_run
 from mossp import steps as compiled
 from mossp import tuning
-from mossp.arguments import MOST_STEPS, Arguments, checked, initial_batches
+from mossp.arguments import (
+    MOST_STEPS,
+    Arguments,
+    checked,
+    initial_batches,
+    steps_per_anchor,
+)
 from mossp.certificate import FRESH_SAMPLES
 from mossp.checkpoint import CheckpointError
 from mossp.constants import estimate_at, hessian_products, sample_draws
@@ -153,13 +159,13 @@ class Solve:
             constants = estimate_at(oracles, self.start, self.draws, a.batch_size)
             self.hessian_products += hessian_products(self.draws, a.batch_size)
         schedule = with_dtype(
-            with_alpha(a.rule.schedule(momentum, a.steps, constants), momentum), a.dtype
+            with_alpha(a.rule.schedule(momentum, a.steps, constants), momentum), a.dtype, real=True
         )
         extra = initial_batches(a.rule, a.method, a.steps, a.batch_size)
         self.initial_gradients = extra * a.batch_size
         context = Context(
             oracles=oracles,
-            method=with_dtype(a.method, a.dtype),
+            method=with_dtype(a.method, a.dtype, real=True),
             first_alpha=np.asarray(1 / (1 + extra), a.dtype),
         )
         shards, first = [], 0
@@ -176,7 +182,9 @@ class Solve:
             K=a.steps,
             trace_every=max(1, min(a.steps, MOST_STEPS) // TRACE_POINTS),
             retune_at=tuning.retune_steps(a.steps) if a.rule.tuned else (),
-            anchor_every=self.steps_per_anchor(),
+            anchor_every=(
+                steps_per_anchor(self.problem, a.method, a.batch_size) if momentum.anchored else 0
+            ),
         )
         return Loop(shards, a.replicas, events, self.retune if a.rule.tuned else None)
 
@@ -208,13 +216,6 @@ class Solve:
         ]
         return None if each[0] is None else stack(each)
 
-    def steps_per_anchor(self) -> int:
-        """How often an SVRG anchor is refreshed: after a pass over the data, unless told."""
-        momentum: Any = self.a.method.momentum
-        if not momentum.anchored:
-            return 0
-        return momentum.epoch or -(-(self.problem.samples or 1) // self.a.batch_size)
-
     def retune(self, context: Context, carry: Carry, k: int) -> Carry:
         tuner = tuning.Tuner(
             draws=self.draws,
@@ -245,6 +246,7 @@ class Solve:
     def iterate(self, interrupt: Interrupt, bar: Bar) -> None:
         a, run, watch = self.a, self.loop, self.watch
         if run.k == 0:
+            watch.find_trouble(watch.first)
             watch.record(watch.first, self.gradients(), 0.0)
         saved = time.perf_counter()
         while run.k < a.steps and not watch.hopeless and not self.early:
@@ -254,8 +256,9 @@ class Solve:
             late = self.seconds() >= a.seconds
             if interrupt.received:
                 self.early = Status.INTERRUPTED
-            if run.events.traced(run.k) or late or self.early:
-                seen = watch.look()
+            seen = watch.look()
+            watch.find_trouble(seen)
+            if run.events.traced(run.k) or late or self.early or watch.hopeless:
                 watch.record(seen, self.gradients(), self.seconds())
                 bar.show(run.k, float(np.min(seen.objective)), float(np.min(seen.violation)))
                 if self.stopped_by_callback(seen):
@@ -277,7 +280,8 @@ class Solve:
         )  # fmt: skip
         with jax.enable_x64(self.callers_x64):
             try:
-                return self.a.callback(progress) is True
+                answer = self.a.callback(progress)
+                return isinstance(answer, (bool, np.bool_)) and bool(answer)
             except StopIteration:
                 return True
 

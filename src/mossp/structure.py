@@ -81,8 +81,11 @@ def as_pytree(function: Callable[..., Any]) -> Callable[..., Any]:
     return Fixed(function)
 
 
-def with_dtype(tree: PyTree, dtype: Any) -> PyTree:
-    """Numbers become arrays of one type, so that 0.1 and np.float32(0.1) share a program."""
+def with_dtype(tree: PyTree, dtype: Any, *, real: bool = False) -> PyTree:
+    """Numbers become arrays of one type, so that 0.1 and np.float32(0.1) share a program.
+
+    Whole numbers stay whole, as indices must, unless all numbers are `real`.
+    """
 
     def convert(leaf: Any) -> Any:
         if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, jax.Array)):
@@ -90,6 +93,7 @@ def with_dtype(tree: PyTree, dtype: Any) -> PyTree:
         if not isinstance(leaf, jax.core.Tracer):
             leaf = np.asarray(leaf)  # a float64 array of JAX may be touched outside of x64 this way
         kind = leaf.dtype.kind
-        return jnp.asarray(leaf, dtype if kind == "f" else canonicalize_dtype(leaf.dtype))
+        to_real = kind == "f" or (real and kind in "iu")
+        return jnp.asarray(leaf, dtype if to_real else canonicalize_dtype(leaf.dtype))
 
     return jax.tree.map(convert, tree)

@@ -49,7 +49,6 @@ class Watch:
         self.history.append(
             [self.loop.k, gradients, seconds, seen.objective, seen.violation, seen.proximity]
         )
-        self._find_trouble(seen)
         if self.keeps_best and self.loop.k:
             self._keep_best(seen)
 
@@ -59,25 +58,30 @@ class Watch:
         )
         return Trace(step, gradients, seconds, objective, violation, proximity, rows)
 
-    def _find_trouble(self, seen: Observation) -> None:
+    def find_trouble(self, seen: Observation) -> None:
         """Replicas that are no longer finite, or have left for infinity."""
         far_away = GROWTH * (1 + np.linalg.norm(self.start))
         for r in np.flatnonzero(~seen.finite & ~self.lost).tolist():
             self.lost[r] = True
-            step, x = (0, self.before) if self.loop.k == 0 else self.loop.last_finite(r)
+            step, x, after = 0, self.before, self.start
+            if self.loop.k:
+                step, x, after = self.loop.last_finite(r, self.rows)
             self.frozen[r] = x
             self.diverged[r] = np.linalg.norm(x) > far_away
             if not self.diverged[r] and not self.notes:
-                self.notes.append(self._blame(x, step))
+                self.notes.append(self._blame(x, after, step))
         far = (seen.length > far_away) | (seen.violation > GROWTH * (1 + self.first.violation))
         self.diverged |= far & seen.finite
 
-    def _blame(self, x: np.ndarray, step: int) -> str:
-        """A sentence that names the function behind NaN or infinity."""
-        for point, where in ((x, f"after {step} steps"), (self.start, "at the start")):
+    def _blame(self, x: np.ndarray, after: np.ndarray, step: int) -> str:
+        """A sentence that names the function behind NaN or infinity, at the point after x."""
+        for point, number in ((x, step), (after, step + 1)):
+            if not np.isfinite(point).all():
+                continue
             values = _values(self.oracles, jnp.asarray(point), self.rows)
             bad = [name for name, v in values.items() if not np.isfinite(np.asarray(v)).all()]
             if bad:
+                where = f"after {number} steps" if self.loop.k else "at the start"
                 return f"NaN or infinity came from {' and '.join(bad)} {where}."
         return f"NaN or infinity came up in step {step + 1}, on its mini-batch."
 

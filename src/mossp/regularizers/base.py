@@ -17,6 +17,12 @@ from mossp.prox import Array, aligned, iterate
 PASSES = 50
 
 
+def real(value: Array) -> Array:
+    """A whole number as a float, so that lam = 1 and lam = 0.5 share a compiled program."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return float(value) if whole else value
+
+
 class Regularizer(eqx.Module):
     """The difference h - g of two convex functions on vectors.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from mossp.prox import Array, aligned, nonzero, norm
-from mossp.regularizers.base import Regularizer, concrete, require
+from mossp.regularizers.base import Regularizer, concrete, real, require
 
 # |x| <= R holds within so many units of rounding: a point scaled to the radius counts as on it.
 SLACK = 64
@@ -85,8 +86,8 @@ class Box(Wrapper):
     array([ 1. ,  0. , -0.5])
     """
 
-    lower: Array
-    upper: Array
+    lower: Array = eqx.field(converter=real)
+    upper: Array = eqx.field(converter=real)
 
     def __check_init__(self) -> None:
         if not self.reg.separable:
@@ -133,7 +134,7 @@ class Ball(Wrapper):
     array([ 0.6, -0.8,  0. ])
     """
 
-    radius: Array
+    radius: Array = eqx.field(converter=real)
 
     def __check_init__(self) -> None:
         if not self.reg.homogeneous:

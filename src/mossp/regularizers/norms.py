@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import numpy as np
 
 from mossp import prox
 from mossp.prox import Array, aligned, nonzero, norm, rank, water_level
-from mossp.regularizers.base import Regularizer, concrete, require
+from mossp.regularizers.base import Regularizer, concrete, real, require
 from mossp.regularizers.sloped import SlopedL1
 
 
@@ -21,7 +22,7 @@ class L1MinusL2(SlopedL1):
     2.0
     """
 
-    lam: Array
+    lam: Array = eqx.field(converter=real)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
@@ -53,8 +54,8 @@ class L1MinusL2(SlopedL1):
 class WeightedL1MinusL2(SlopedL1):
     """lam (|Wx|_1 - |Wx|_2), W = diag(weights)."""
 
-    lam: Array
-    weights: Array
+    lam: Array = eqx.field(converter=real)
+    weights: Array = eqx.field()
 
     @property
     def slope(self) -> Array:
@@ -80,8 +81,8 @@ class WeightedL1MinusL2(SlopedL1):
 class Truncated(SlopedL1):
     """h = lam |x|_1, g = lam times a norm in which the k largest entries count by their size."""
 
-    lam: Array
-    k: Array
+    lam: Array = eqx.field(converter=real)
+    k: Array = eqx.field()
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
@@ -210,7 +211,7 @@ class MaskedTruncated(SlopedL1):
     """
 
     reg: Truncated
-    weights: Array
+    weights: Array = eqx.field()
 
     @property
     def slope(self) -> Array:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import equinox as eqx
+
 from mossp import prox
 from mossp.prox import Array, aligned
-from mossp.regularizers.base import require
+from mossp.regularizers.base import real, require
 from mossp.regularizers.sloped import Separable
 
 
@@ -42,7 +44,7 @@ class L1(Convex):
     array([ 2.,  0., -1.])
     """
 
-    lam: Array
+    lam: Array = eqx.field(converter=real)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
@@ -63,8 +65,8 @@ class CappedL1(Separable):
     3.0
     """
 
-    lam: Array
-    theta: Array = 1.0
+    lam: Array = eqx.field(converter=real)
+    theta: Array = eqx.field(default=1.0, converter=real)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
@@ -97,8 +99,8 @@ class MCP(Separable):
     1.75
     """
 
-    lam: Array
-    gamma: Array = 3.0
+    lam: Array = eqx.field(converter=real)
+    gamma: Array = eqx.field(default=3.0, converter=real)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
@@ -132,8 +134,8 @@ class SCAD(Separable):
     2.5
     """
 
-    lam: Array
-    a: Array = 3.7
+    lam: Array = eqx.field(converter=real)
+    a: Array = eqx.field(default=3.7, converter=real)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
@@ -167,8 +169,8 @@ class LogSum(Separable):
     1.386294
     """
 
-    lam: Array
-    theta: Array = 1.0
+    lam: Array = eqx.field(converter=real)
+    theta: Array = eqx.field(default=1.0, converter=real)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
@@ -201,8 +203,8 @@ class TransformedL1(Separable):
     2.5
     """
 
-    lam: Array
-    a: Array = 1.0
+    lam: Array = eqx.field(converter=real)
+    a: Array = eqx.field(default=1.0, converter=real)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
