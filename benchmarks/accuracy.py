@@ -90,7 +90,10 @@ def concave_parts() -> None:
         "MCP": (mossp.MCP(0.01, 20.0), on_sphere),
         "SCAD": (mossp.SCAD(0.01, 3.7), on_sphere),
         "truncated l1": (mossp.TruncatedL1(0.01, 5), on_sphere),
-        "l1 - l2, ||x||^2 <= 4": (mossp.L1MinusL2(0.01), {"inequality": lambda x: jnp.sum(x * x) - 4}),
+        "l1 - l2, ||x||^2 <= 4": (
+            mossp.L1MinusL2(0.01),
+            {"inequality": lambda x: jnp.sum(x * x) - 4},
+        ),
     }
     print("\na9a: ||u|| / ||c|| / status for K = " + ", ".join(f"{K:,}" for K in Ks))
     for label, (regularizer, constraints) in cases.items():

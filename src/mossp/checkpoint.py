@@ -63,10 +63,12 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise CheckpointError(f"There is no file {path}.") from None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except CheckpointError:
+        raise
+    except Exception as error:  # there are as many as ways to damage an archive
         raise CheckpointError(f"{path} is damaged or not a file of mossp: {error}") from error
     given = arrays.pop(CHECKSUM, None)
-    if given is None or given.tobytes() != checksum(arrays):
+    if given is None or META not in arrays or given.tobytes() != checksum(arrays):
         raise CheckpointError(f"{path} is damaged: its checksum does not match its contents.")
     return arrays, json.loads(arrays.pop(META).tobytes())
 

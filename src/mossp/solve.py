@@ -263,6 +263,8 @@ class Solve:
                 bar.show(run.k, float(np.min(seen.objective)), float(np.min(seen.violation)))
                 if self.stopped_by_callback(seen):
                     self.early = self.early or Status.STOPPED
+            if interrupt.received:  # perhaps while the callback ran
+                self.early = Status.INTERRUPTED
             if a.checkpoint is not None:
                 due = time.perf_counter() - saved > CHECKPOINT_SECONDS
                 if due or late or self.early or run.k == a.steps:
@@ -361,9 +363,9 @@ class Solve:
     def fingerprint(self) -> str:
         p, a = self.problem, self.a
         return saved_run.fingerprint(
-            [p.loss, p.equality, p.inequality],
-            (self.settings(), a.method, a.rule, a.tol),
-            (self.oracles, self.start),
+            [p.loss, p.equality, p.inequality, p.regularizer, p.data, a.method, a.rule],
+            (self.settings(), a.tol),
+            self.start,
         )
 
     def save(self) -> None:
