@@ -10,9 +10,10 @@ whose concave part matters, certificates against the number of steps.
 from __future__ import annotations
 
 import jax.numpy as jnp
-import mossp
 import numpy as np
 from workload import dataset, unit_start
+
+import mossp
 
 METHODS = ("mossp-p", "mossp-r")
 BATCH = {"a9a": 32, "phishing": 32, "australian": 16}

@@ -1,4 +1,4 @@
-"""The orders of Theorems 3.1 and 3.2 on a short range of K; benchmarks/rates.py has the long one."""
+"""Orders of Theorems 3.1 and 3.2 on a short range of K; benchmarks/rates.py has the long one."""
 
 import importlib.util
 from pathlib import Path

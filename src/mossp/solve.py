@@ -40,7 +40,7 @@ from mossp.watch import Watch
 
 PyTree = Any
 
-TRACE_POINTS = 32
+TRACE_POINTS = 25
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
 CHECKPOINT_SECONDS = 10.0
 
