@@ -87,10 +87,9 @@ class Watch:
 
     def _keep_best(self, seen: Observation) -> None:
         """For output="best": the observed point with the lowest F at violation <= tol."""
-        infeasible = 1e300  # ranks behind every feasible point, by violation
-        score = np.where(
-            seen.violation <= self.tol, seen.objective, infeasible * (1 + seen.violation)
-        )
+        # Behind every feasible point, by violation v: 1e300 (1 + v / (1 + v)) cannot overflow.
+        infeasible = 1e300 * (1 + seen.violation / (1 + seen.violation))
+        score = np.where(seen.violation <= self.tol, seen.objective, infeasible)
         score = np.where(np.isfinite(seen.objective), score, np.inf)
         last = self.loop.carry().last
         if self.best is None:
