@@ -10,8 +10,8 @@ from mossp.constants import Constants, estimate_constants
 from mossp.data import Sampler, Stream
 from mossp.feasibility import restore
 from mossp.gradients import check_gradients
-from mossp.methods import METHODS, MoSSP
-from mossp.momentum import SVRG, Plain, Polyak, Recursive, Truncated
+from mossp.methods import CLCDC, IMBA, METHODS, MLALM, SALM, SDC, SMAG, SPD, SPDC, SSDC, MoSSP
+from mossp.momentum import SVRG, Full, Plain, Polyak, Recursive, Truncated
 from mossp.problem import Problem
 from mossp.regularizers import (
     L1,
@@ -41,10 +41,19 @@ from mossp.stationarity import stationarity
 __version__ = "0.1.0"
 
 __all__ = [
+    "CLCDC",
+    "IMBA",
     "L1",
     "MCP",
     "METHODS",
+    "MLALM",
+    "SALM",
     "SCAD",
+    "SDC",
+    "SMAG",
+    "SPD",
+    "SPDC",
+    "SSDC",
     "SVRG",
     "Ball",
     "Blocks",
@@ -53,6 +62,7 @@ __all__ = [
     "Certificate",
     "CheckpointError",
     "Constants",
+    "Full",
     "Group",
     "L1MinusL2",
     "LogSum",

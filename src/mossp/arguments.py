@@ -25,6 +25,7 @@ PyTree = Any
 
 OUTPUTS = ("last", "random", "best")
 STEPS_WITHOUT_DATA = 10_000
+STEPS_WITH_FULL_GRADIENTS = 2_000
 PASSES = 20  # over the data, when the number of steps is left open
 FEWEST_STEPS, MOST_STEPS = 2_000, 100_000
 
@@ -38,7 +39,7 @@ class Arguments:
     name: str
     steps: int  # K; with a budget in seconds alone, a number that is never reached
     seconds: float
-    batch_size: int
+    batch_size: int  # samples behind one gradient
     rule: Rule
     replicas: int
     seed: int
@@ -49,6 +50,11 @@ class Arguments:
     progress: bool
     checkpoint: Path | None
     resume: bool | str
+
+    @property
+    def drawn(self) -> int:
+        """Samples in a mini-batch: full gradients need them for the constants only."""
+        return min(self.batch_size, 32) if self.method.momentum.full else self.batch_size
 
 
 def checked(
@@ -68,11 +74,8 @@ def checked(
     if resume not in (True, False, "force"):
         raise ValueError(f"resume must be True, False or 'force', but {resume!r} was given.")
     batch = checked_batch_size(problem, batch_size)
-    if method.momentum.anchored and problem.samples is None and problem.data is not None:
-        raise ValueError(
-            "The SVRG estimator needs full gradients, which a Sampler or a Stream cannot give: "
-            "use mossp.Recursive() instead."
-        )
+    if method.momentum.full:
+        batch = problem.samples or batch
     return Arguments(
         x0=checked_start(x0),
         method=method,
@@ -83,7 +86,7 @@ def checked(
         rule=rule,
         replicas=whole("replicas", replicas, 1),
         seed=checked_seed(seed),
-        tol=checked_tol(tol, dtype),
+        tol=checked_tol(tol, dtype, method),
         output=output,
         dtype=dtype,
         callback=callback,
@@ -187,8 +190,8 @@ def checked_steps(
                 "budget in seconds does not tell: give steps as well, or schedule='indexed'."
             )
         return 2**40
-    if problem.samples is None:
-        return STEPS_WITHOUT_DATA
+    if method.momentum.full or problem.samples is None:
+        return STEPS_WITH_FULL_GRADIENTS if method.momentum.full else STEPS_WITHOUT_DATA
     return int(np.clip(PASSES * problem.samples // batch, FEWEST_STEPS, MOST_STEPS))
 
 
@@ -227,9 +230,9 @@ def initial_batches(rule: Rule, method: Method, K: int, batch_size: int) -> int:
     return max(more, 1 if rule.tuned else 0)
 
 
-def checked_tol(tol: Any, dtype: np.dtype[Any]) -> float:
+def checked_tol(tol: Any, dtype: np.dtype[Any], method: Method) -> float:
     if tol is None:
-        return 1e-2
+        return 1e-2 if not method.exact else 1e-10 if dtype == np.float64 else 1e-4
     tol = positive("tol", tol)
     resolution = 100 * float(np.finfo(dtype).eps)
     if tol < resolution:

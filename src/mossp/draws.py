@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp import keys
-from mossp.data import Stream
+from mossp.data import NoData, Stream
 from mossp.keys import Purpose
 from mossp.structure import with_dtype
 
@@ -47,12 +47,14 @@ class Draws:
     """Blocks by step number; the last one is kept, since a chunk may end inside it."""
 
     def __init__(
-        self, source: Any, seed: int, first: int, replicas: int, batch_size: int, dtype: Any
-    ) -> None:
-        """For replicas first, ..., first + replicas - 1."""
+        self, source: Any, seed: int, first: int, replicas: int, batch_size: int, dtype: Any,
+        shared: bool = False,
+    ) -> None:  # fmt: skip
+        """For replicas first, ..., first + replicas - 1; `shared`: all see those of replica 0."""
         self.source, self.seed, self.first, self.replicas = source, seed, first, replicas
         self.batch_size, self.dtype = batch_size, dtype
         streamed = isinstance(source, Stream)
+        self.shared = shared or streamed or isinstance(source, NoData)
         self.length = STREAM_BLOCK if streamed else block_length(batch_size)
         self._current: Block | None = None
 
@@ -73,9 +75,10 @@ class Draws:
         b = k // self.length
         batches = [
             self.source.draw(self._rng(Purpose.STEPS, r, b), self.length, self.batch_size)
-            for r in self.numbers
+            for r in ([0] if self.shared else self.numbers)
         ]
-        stacked = None if batches[0] is None else jax.tree.map(jnp.asarray, stack(batches))
+        joined = batches[0] if self.shared else stack(batches)
+        stacked = jax.tree.map(jnp.asarray, joined)
         first = b * self.length
         return Block(first, first + self.length, stacked, self._kept(first))
 

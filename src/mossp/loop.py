@@ -49,12 +49,12 @@ class Events(NamedTuple):
         return k % self.trace_every == 0 or k == self.K or k in self.retune_at
 
 
-def shard_sizes(replicas: int, shared_batches: bool) -> list[int]:
+def shard_sizes(replicas: int, one_reader: bool) -> list[int]:
     """Equal numbers of replicas for each core; the last shard may hold some that do not count.
 
     Equal, because shards of one size share one program. A Stream is read by one thread.
     """
-    cores = 1 if shared_batches or jax.default_backend() != "cpu" else available_cores()
+    cores = 1 if one_reader or jax.default_backend() != "cpu" else available_cores()
     size = -(-replicas // min(cores, replicas))
     return [size] * -(-replicas // size)
 
@@ -141,7 +141,7 @@ class Shard:
         keep = block.kept[:, k1 - 1 - block.first] & (k1 > k0)
         return steps.advance(
             self.context, carry, block.batches, block.first, keep, k0, k1,
-            group=self.group, batch_size=self.batch_size,
+            group=self.group, batch_size=self.batch_size, shared=self.draws.shared,
         )  # fmt: skip
 
 

@@ -4,6 +4,7 @@
     Polyak      d_k = (1 - alpha) d_{k-1} + alpha gf(x_k; B_k)
     Recursive   d_k = gf(x_k; B_k) + (1 - alpha) (d_{k-1} - gf(x_{k-1}; B_k))      (STORM)
     Truncated   any of these, projected on the ball ||d|| <= radius
+    Full        d_k = grad f(x_k)
     SVRG        d_k = gf(x_k; B_k) - gf(w; B_k) + grad f(w), w an anchor refreshed now and then
 
 At k = 0 the paper takes the mean over b0 samples. That is what Polyak's formula and the recursive
@@ -33,6 +34,8 @@ class Momentum(eqx.Module):
 
     gradients: ClassVar[int]  # gradients a step, in mini-batches
     anchored: ClassVar[bool] = False  # whether full gradients are taken now and then: `refresh`
+    full: ClassVar[bool] = False  # whether every gradient is a full one
+    averages: ClassVar[bool] = True  # whether noise is damped over the steps
 
     @abc.abstractmethod
     def init(self, d: Vector, x: Vector) -> Any:
@@ -71,6 +74,7 @@ class Plain(Momentum):
     """
 
     gradients: ClassVar[int] = 1
+    averages: ClassVar[bool] = False
 
     def init(self, d: Vector, x: Vector) -> Estimate:
         return Estimate(d)
@@ -78,6 +82,17 @@ class Plain(Momentum):
     def update(self, gradient: Gradient, memory: Estimate, x: Vector, alpha: Any) -> Any:
         d = gradient(x)
         return d, Estimate(d)
+
+
+class Full(Plain):
+    """The full gradient, for finite sums and deterministic losses: a step costs N samples.
+
+    >>> import mossp
+    >>> mossp.MoSSP(momentum=mossp.Full()).momentum.full
+    True
+    """
+
+    full: ClassVar[bool] = True
 
 
 class Polyak(Momentum):
@@ -158,6 +173,14 @@ class Truncated(Momentum):
     @property
     def anchored(self) -> bool:  # type: ignore[override]
         return self.inner.anchored
+
+    @property
+    def full(self) -> bool:  # type: ignore[override]
+        return self.inner.full
+
+    @property
+    def averages(self) -> bool:  # type: ignore[override]
+        return self.inner.averages
 
     def refresh(self, oracles: Oracles, memory: Any, x: Vector) -> Any:
         return self.inner.refresh(oracles, memory, x)

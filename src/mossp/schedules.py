@@ -13,6 +13,7 @@ A rule turns (what kind of momentum, the number of steps K, the constants of the
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,9 +27,10 @@ from mossp.momentum import Momentum, in_range
 class Parameters(NamedTuple):
     """What a step of the method needs."""
 
-    mu: Any
+    mu: Any  # of the smoothing or of the proximal term
     rho: Any
     alpha: Any  # the weight of this step's gradient: the paper's alpha_{k-1}
+    eta: Any = None  # the length of gradient steps, in methods where it is not mu itself
 
 
 class Schedule(eqx.Module):
@@ -38,7 +40,7 @@ class Schedule(eqx.Module):
 
     >>> s = Schedule(rho=2.0, mu=0.1, alpha=0.5, mu_power=-0.5)
     >>> [float(v) for v in s.at(3)]
-    [0.05, 2.0, 0.5]
+    [0.05, 2.0, 0.5, 0.05]
     """
 
     rho: Any
@@ -51,15 +53,23 @@ class Schedule(eqx.Module):
     alpha_end: Any = 1.0  # alpha likewise
     settle_from: Any = 0.0  # the step from which they fall
     settled: Any = 1.0
+    eta: Any = None  # changes in step with mu; None: mu itself
+    mu_log: Any = 0.0  # mu is divided by log(k + 2) to this power
 
     def at(self, k: Any) -> Parameters:
         t = jnp.asarray(k + 1, jnp.result_type(self.mu, float))
         late = jnp.clip((t - self.settle_from) / (self.settled - self.settle_from), 0.0, 1.0)
+        change = t**self.mu_power * self.mu_end**late * jnp.log(t + 1) ** -self.mu_log
         return Parameters(
-            mu=self.mu * t**self.mu_power * self.mu_end**late,
+            mu=self.mu * change,
             rho=self.rho * t**self.rho_power,
             alpha=jnp.minimum(1.0, self.alpha * t**self.alpha_power * self.alpha_end**late),
+            eta=(self.mu if self.eta is None else self.eta) * change,
         )
+
+    def sized(self, mu: Any, eta: Any) -> Schedule:
+        """With another mu and eta that change over the steps as mu did."""
+        return dataclasses.replace(self, mu=mu, eta=eta)
 
 
 class Rule(eqx.Module):
@@ -67,10 +77,15 @@ class Rule(eqx.Module):
 
     needs_K: ClassVar[bool] = True
     tuned: ClassVar[bool] = False  # whether rho and mu are measured as the run goes on
+    relative: ClassVar[bool] = True  # whether mu is a stable step, which each method then scales
 
     @abc.abstractmethod
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
         """The schedule for K steps."""
+
+    def estimator(self, momentum: Momentum, constants: Constants) -> Momentum:
+        """The estimator that the rule's result speaks of, made from the method's own."""
+        return momentum
 
     def b0(self, momentum: Momentum, K: int) -> int:
         return 1
@@ -95,6 +110,9 @@ def is_recursive(momentum: Momentum) -> bool:
 class Constant(Rule):
     """Fixed values, whatever K.
 
+    mu and eta are taken as they are; eta, the length of gradient steps, matters to methods where
+    it is not mu itself, and is mu if left out.
+
     >>> Constant(rho=10.0, mu=0.02, alpha=0.1).needs_K
     False
     """
@@ -102,17 +120,20 @@ class Constant(Rule):
     rho: Any
     mu: Any
     alpha: Any = 1.0
+    eta: Any = None
     needs_K: ClassVar[bool] = False
+    relative: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        check_positive(self, "mu")
+        check_positive(self, "mu", "eta")
         if not in_range(self.rho, lambda rho: rho >= 0):
             raise ValueError(f"Constant needs rho >= 0, but rho = {self.rho} was given.")
         if not in_range(self.alpha, lambda alpha: 0 < alpha <= 1):
             raise ValueError(f"Constant needs 0 < alpha <= 1, but alpha = {self.alpha} was given.")
 
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
-        return Schedule(self.rho, self.mu, self.alpha)
+        eta = self.mu if self.eta is None else self.eta
+        return Schedule(self.rho, self.mu, self.alpha, eta=eta)
 
 
 class Theorem(Rule):
@@ -285,7 +306,7 @@ class Auto(Rule):
         one = jnp.ones(())
         return Schedule(
             rho=one, mu=one, alpha=one * 0.1, mu_end=one, alpha_end=one * min(1.0, 200.0 / K),
-            settle_from=one * K / 2, settled=one * K,
+            settle_from=one * K / 2, settled=one * K, eta=one,
         )  # fmt: skip
 
     def b0(self, momentum: Momentum, K: int) -> int:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,11 +30,12 @@ from mossp.feasibility import phase_one, violation
 from mossp.interrupt import Interrupt
 from mossp.keys import Purpose, generator, jax_keys
 from mossp.loop import Events, Loop, Shard, shard_sizes
+from mossp.methods import Method, within_reach
 from mossp.outcome import Ending, judge
 from mossp.problem import Oracles, Problem, check_mean
 from mossp.progress import Bar
 from mossp.result import Result, Status
-from mossp.schedules import Auto, Constant, with_alpha
+from mossp.schedules import Auto, Constant, Rule, Schedule, with_alpha
 from mossp.steps import Carry, Context, Observation
 from mossp.structure import Structure, with_dtype
 from mossp.watch import Watch
@@ -113,10 +115,19 @@ def solve(
 
 
 class Solve:
-    """One solve, from checked arguments to a result."""
+    """One solve, from checked arguments to a result.
 
-    def __init__(self, problem: Problem, arguments: Arguments, callers_x64: bool) -> None:
+    `variants` are a method and a rule a replica, of one structure, in place of the arguments' own;
+    all replicas then see the same mini-batches, so that they can be compared.
+    """
+
+    def __init__(
+        self, problem: Problem, arguments: Arguments, callers_x64: bool,
+        variants: list[tuple[Method, Rule]] | None = None,
+    ) -> None:  # fmt: skip
         self.began = time.perf_counter()
+        self.shared = variants is not None
+        self.variants = variants or [(arguments.method, arguments.rule)]
         self.problem, self.a, self.callers_x64 = problem, arguments, callers_x64
         self.oracles: Oracles = problem.oracles(arguments.x0, arguments.dtype)
         self.structure = Structure.of(arguments.x0)
@@ -125,6 +136,7 @@ class Solve:
         self.hessian_products = 0
         self.early: Status | None = None  # INTERRUPTED or STOPPED
         self.given = self.structure.ravel(arguments.x0, arguments.dtype)
+        within_reach(arguments.method, arguments.name, self.oracles, self.given)
         check_mean(problem, self.oracles, self.given, arguments.dtype)
 
     def run(self) -> Result:
@@ -153,30 +165,27 @@ class Solve:
     def prepare(self) -> Loop:
         a, oracles, momentum = self.a, self.oracles, self.a.method.momentum
         self.start = self.feasible_start() if oracles.m else self.given
-        self.draws = sample_draws(self.problem, a.batch_size, a.seed, a.dtype)
+        self.draws = sample_draws(self.problem, a.drawn, a.seed, a.dtype)
         constants: Any = None
         if not isinstance(a.rule, (Auto, Constant)):
-            constants = estimate_at(oracles, self.start, self.draws, a.batch_size)
-            self.hessian_products += hessian_products(self.draws, a.batch_size)
-        schedule = with_dtype(
-            with_alpha(a.rule.schedule(momentum, a.steps, constants), momentum), a.dtype, real=True
-        )
+            constants = estimate_at(oracles, self.start, self.draws, a.drawn)
+            self.hessian_products += hessian_products(self.draws, a.drawn)
+        each = [self.setting(method, rule, constants) for method, rule in self.variants]
         extra = initial_batches(a.rule, a.method, a.steps, a.batch_size)
         self.initial_gradients = extra * a.batch_size
-        context = Context(
-            oracles=oracles,
-            method=with_dtype(a.method, a.dtype, real=True),
-            first_alpha=np.asarray(1 / (1 + extra), a.dtype),
-        )
+        context = Context(oracles, np.asarray(1 / (1 + extra), a.dtype))
         shards, first = [], 0
-        for size in shard_sizes(a.replicas, shared_batches=self.stream is not None):
+        for size in shard_sizes(a.replicas, one_reader=self.stream is not None):
             source = self.stream or oracles.source
+            draws = Draws(source, a.seed, first, size, a.drawn, a.dtype, self.shared)
+            # The last shard may hold replicas that do not count: any setting will do for them.
+            chosen = [each[min(r, len(each) - 1)] for r in range(first, first + size)]
+            method, schedule = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
             carry = compiled.start(
-                context, schedule, jnp.asarray(self.start), self.initial_draws(extra, first, size),
-                extra, replicas=size, batch_size=a.batch_size,
+                context, method, schedule, jnp.asarray(self.start),
+                self.initial_draws(extra, draws), extra, batch_size=a.drawn, shared=draws.shared,
             )  # fmt: skip
-            draws = Draws(source, a.seed, first, size, a.batch_size, a.dtype)
-            shards.append(Shard(context, carry, draws, a.batch_size))
+            shards.append(Shard(context, carry, draws, a.drawn))
             first += size
         events = Events(
             K=a.steps,
@@ -187,6 +196,18 @@ class Solve:
             ),
         )
         return Loop(shards, a.replicas, events, self.retune if a.rule.tuned else None)
+
+    def setting(self, method: Method, rule: Rule, constants: Any) -> tuple[Method, Schedule]:
+        """What one replica runs with, as arrays."""
+        momentum = rule.estimator(method.momentum, constants)
+        method = eqx.tree_at(lambda m: m.momentum, method, momentum)
+        schedule = with_alpha(rule.schedule(momentum, self.a.steps, constants), momentum)
+        if rule.relative and constants is not None:
+            L = max(
+                constants.L_f if momentum.full else constants.L_batch, constants.least_curvature
+            )
+            schedule = schedule.sized(*method.sizes(L, schedule.mu))
+        return with_dtype((method, schedule), self.a.dtype, real=True)
 
     def feasible_start(self) -> np.ndarray:
         """Phase one, where the start is not feasible enough for the schedule."""
@@ -202,19 +223,17 @@ class Solve:
             )
         return found.x.astype(self.a.dtype)
 
-    def initial_draws(self, extra: int, first: int, replicas: int) -> PyTree:
+    def initial_draws(self, extra: int, draws: Draws) -> PyTree:
         """Draws for d_0 of these replicas; their number is rounded up, so that the shape stays."""
         room = max(8, 1 << max(extra - 1, 0).bit_length())
         if self.stream is not None:
             batches = self.stream.take(extra) or self.stream.peek()
             return with_dtype(stack(batches + batches[-1:] * (room - len(batches))), self.a.dtype)
         each = [
-            self.oracles.source.draw(
-                generator(self.a.seed, Purpose.INITIAL, r), room, self.a.batch_size
-            )
-            for r in range(first, first + replicas)
+            self.oracles.source.draw(generator(self.a.seed, Purpose.INITIAL, r), room, self.a.drawn)
+            for r in ([0] if draws.shared else draws.numbers)
         ]
-        return None if each[0] is None else stack(each)
+        return each[0] if draws.shared else stack(each)
 
     def retune(self, context: Context, carry: Carry, k: int) -> Carry:
         tuner = tuning.Tuner(
@@ -224,7 +243,7 @@ class Solve:
             settled=np.asarray(self.a.tol / 2, self.a.dtype),
             k=np.asarray(k, np.int32),
         )
-        return compiled.retune(context, carry, tuner, batch_size=self.a.batch_size)
+        return compiled.retune(context, carry, tuner, batch_size=self.a.drawn)
 
     def trace_rows(self) -> tuple[PyTree, int]:
         """(a batch that stands for the data, its size); (None, N) where all of it is used."""
@@ -306,10 +325,12 @@ class Solve:
             self.notes + watch.notes,
         )  # fmt: skip
         verdict = judge(
-            self.oracles, ending, tol=a.tol, batch_size=a.batch_size, fresh=self.fresh_draws()
+            self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws()
         )
         tunings = sum(k < self.loop.k or k == 0 for k in self.loop.events.retune_at)
-        products = tunings * hessian_products(self.draws, a.batch_size)
+        each = hessian_products(self.draws, a.drawn)
+        if a.method.momentum.full:
+            each = hessian_products(None, 1) * a.batch_size
         return Result(
             x=self.structure.unravel(np.asarray(outputs.x[verdict.best], np.float64)),
             fun=float(verdict.funs[verdict.best]),
@@ -321,7 +342,7 @@ class Solve:
             expectation=verdict.expectation,
             steps=self.loop.k,
             gradients=self.gradients(),
-            hessian_products=self.hessian_products + products,
+            hessian_products=self.hessian_products + tunings * each,
             seconds=self.spent,
             compile_seconds=self.compile_seconds,
             trace=watch.trace(row_count),
@@ -336,10 +357,10 @@ class Solve:
         """Samples that no step has seen, for a certificate without full gradients."""
         if self.oracles.exact:
             return None
-        count = max(2, FRESH_SAMPLES // self.a.batch_size)
+        count = max(2, FRESH_SAMPLES // self.a.drawn)
         if self.stream is None:
             rng = generator(self.a.seed, Purpose.CERTIFICATE)
-            return self.oracles.source.draw(rng, count, self.a.batch_size)
+            return self.oracles.source.draw(rng, count, self.a.drawn)
         batches = self.stream.take(min(count, STREAM_BLOCK))
         return with_dtype(stack(batches), self.a.dtype) if len(batches) >= 2 else None
 

@@ -15,7 +15,7 @@ from jax import lax
 
 from mossp import tuning
 from mossp.certificate import Witness
-from mossp.data import Arriving, NoData, map_rows
+from mossp.data import map_rows
 from mossp.methods.base import Method
 from mossp.problem import Oracles
 from mossp.schedules import Parameters, Schedule
@@ -25,9 +25,14 @@ Vector = Any
 
 
 class Carry(NamedTuple):
-    """What one replica takes from step to step."""
+    """What one replica takes from step to step.
+
+    The method and the schedule are a replica's own, so that a grid of settings is run like so
+    many replicas.
+    """
 
     state: Any
+    method: Method
     schedule: Schedule
     last: Witness  # of the last step
     random: Witness  # of a uniformly random step, by reservoir sampling
@@ -38,44 +43,50 @@ class Context(NamedTuple):
     """What all steps of a run share."""
 
     oracles: Oracles
-    method: Method
     first_alpha: Any  # weight of the first mini-batch: B / b0
 
 
-@functools.partial(jax.jit, static_argnames=("replicas", "batch_size"))
+@functools.partial(jax.jit, static_argnames=("batch_size", "shared"))
 def start(
-    context: Context, schedule: Schedule, x0: Vector, draws: Any, count: Any, *,
-    replicas: int, batch_size: int,
+    context: Context, method: Method, schedule: Schedule, x0: Vector, draws: Any, count: Any, *,
+    batch_size: int, shared: bool,
 ) -> Carry:  # fmt: skip
-    """The carry of every replica before the first step: d0 is the mean over `count` draws."""
+    """The carry of every replica before the first step: d0 is the mean over `count` draws.
+
+    The method's and the schedule's numbers have one entry a replica, and so have the draws
+    unless they are shared.
+    """
     oracles = context.oracles
 
-    def one(draws: Any) -> Carry:
+    def one(method: Method, schedule: Schedule, draws: Any) -> Carry:
         def add(j: Any, d: Vector) -> Vector:
             draw = jax.tree.map(lambda v: v[j], draws)
-            return d + oracles.gradient(x0, oracles.source.batch(draw, batch_size))
+            batch = oracles.source.batch(draw, batch_size)
+            return d + method.gradient(oracles, batch)(x0)
 
         d0 = lax.fori_loop(0, count, add, jnp.zeros_like(x0)) / jnp.maximum(count, 1)
         zero, lam = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
         witness = Witness(x0, x0, zero, zero, lam, jnp.zeros((), x0.dtype))
-        state = context.method.init(oracles, x0, d0)
-        return Carry(state, schedule, witness, witness, x0)
+        state = method.init(oracles, x0, d0)
+        return Carry(state, method, schedule, witness, witness, x0)
 
-    return jax.vmap(one, axis_size=replicas, in_axes=shared_axis(oracles))(draws)
+    return jax.vmap(one, in_axes=(0, 0, None if shared else 0))(method, schedule, draws)
 
 
-@functools.partial(jax.jit, static_argnames=("group", "batch_size"))
+@functools.partial(jax.jit, static_argnames=("group", "batch_size", "shared"))
 def advance(
     context: Context, carry: Carry, batches: Any, first: Any, keep: Any, k0: Any, k1: Any, *,
-    group: int, batch_size: int,
+    group: int, batch_size: int, shared: bool,
 ) -> Carry:  # fmt: skip
     """Steps k0, ..., k1 - 1 of every replica; the batches given are those from step `first` on.
 
     Replicas with `keep` take the witness of step k1 - 1 as their random output.
     """
-    oracles, method = context.oracles, context.method
+    oracles = context.oracles
 
     def one(carry: Carry, batches: Any, keep: Any) -> Carry:
+        method = carry.method
+
         def parameters(k: Any) -> Parameters:
             now = carry.schedule.at(k)
             return now._replace(alpha=jnp.where(k == 0, context.first_alpha, now.alpha))
@@ -104,12 +115,7 @@ def advance(
         last = choose(k1 > k0, last, carry.last)
         return carry._replace(state=state, last=last, random=choose(keep, last, carry.random))
 
-    return jax.vmap(one, in_axes=(0, shared_axis(oracles), 0))(carry, batches, keep)
-
-
-def shared_axis(oracles: Oracles) -> int | None:
-    """Batches of a Stream are the same for every replica."""
-    return None if isinstance(oracles.source, (Arriving, NoData)) else 0
+    return jax.vmap(one, in_axes=(0, None if shared else 0, 0))(carry, batches, keep)
 
 
 @functools.partial(jax.jit, static_argnames="batch_size")
@@ -118,7 +124,7 @@ def retune(context: Context, carry: Carry, tuner: tuning.Tuner, *, batch_size: i
 
     def one(carry: Carry) -> Carry:
         schedule, state = tuning.retune(
-            context.oracles, context.method, carry.schedule, carry.state, carry.last,
+            context.oracles, carry.method, carry.schedule, carry.state, carry.last,
             carry.reference, tuner, batch_size,
         )  # fmt: skip
         return carry._replace(schedule=schedule, state=state, reference=state.x)
@@ -131,9 +137,8 @@ def refresh_anchor(context: Context, carry: Carry) -> Carry:
     """The SVRG anchor of every replica at its current point, by a full gradient."""
 
     def one(carry: Carry) -> Carry:
-        momentum: Any = context.method.momentum
         state = carry.state
-        memory = momentum.refresh(context.oracles, state.memory, state.x)
+        memory = carry.method.momentum.refresh(context.oracles, state.memory, state.x)
         return carry._replace(state=state._replace(memory=memory))
 
     return jax.vmap(one)(carry)

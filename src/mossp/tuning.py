@@ -11,11 +11,16 @@ A quadratic penalty ends at a violation of ||lam*|| / rho, and its stable step i
     mu   = 1 / (L + 1.3 rho ||J||^2 + curvature)       travel the distance along the constraints;
                                                        a run that has travelled it may go to 4 rho
 
+A method with multipliers leaves no such violation: for it rho is a fixed multiple of
+L / ||J||^2, set again only where that has changed by a factor of 2. Methods whose mu or eta is
+not the stable step make them from it (`Method.sizes`).
+
 Only d is noisy. alpha is 0.1 while the iterates travel and falls to 20 / K in the second half, so
 that d is averaged over the last tenth of the run (an alpha of a damps with a time constant of
 2 / a steps). A smaller alpha makes d smoother but leaves the spread of x where it is, at
 sigma sqrt(mu / L): so mu falls as well, to K^{-1/2} / L where it is larger than that. Under a
-strong penalty it is smaller from the start.
+strong penalty it is smaller from the start. An estimator that does not average (Plain) gets all
+of this from steps that shrink like alpha; one whose noise vanishes (SVRG, Full) needs none of it.
 """
 
 from __future__ import annotations
@@ -31,8 +36,10 @@ from mossp.certificate import Witness
 from mossp.constants import (
     batch_smoothness,
     constraint_curvature,
+    hessian_vector,
     jacobian_norm_squared,
     least_squares_multipliers,
+    spectral_norm,
     start_vector,
 )
 from mossp.methods.base import Method
@@ -79,40 +86,68 @@ def retune(
 ) -> tuple[Schedule, Any]:  # fmt: skip
     """New rho and mu at the current point; `reference` is where they were set before."""
     x, d, reg, first = state.x, state.memory.d, oracles.regularizer, tuner.k == 0
-    L = batch_smoothness(oracles, x, tuner.draws, batch_size)
+    if method.momentum.full:
+        hessian = lambda v: hessian_vector(oracles.full_gradient, x, v)  # noqa: E731
+        L = spectral_norm(hessian, x.size, x.dtype)
+    else:
+        L = batch_smoothness(oracles, x, tuner.draws, batch_size)
     # A loss without curvature still needs a finite step: one that moves x by at most 1000 ||x||.
     L = jnp.maximum(L, 1e-3 * jnp.linalg.norm(d) / jnp.maximum(jnp.linalg.norm(x), 1.0))
     L = jnp.maximum(L, jnp.finfo(x.dtype).tiny ** 0.5)
-    rho, mu = jnp.zeros_like(L), 1 / L
+    rho, step = jnp.zeros_like(L), 1 / L
     if oracles.m:
         c = oracles.c(x)
         trial = reg.prox_h(x - d / L, 1 / L)
         # d + s_h - s_g, from the last step or, before the first, from a trial step of length 1/L
         r = jnp.where(first, L * (reg.prox_g(x, 1 / L) - trial), d + last.s_h - last.s_g)
         is_equality = jnp.arange(oracles.m) < oracles.m_E
-        felt = (is_equality | (c >= 0)).astype(x.dtype)
-        lam = oracles.active(least_squares_multipliers(oracles, x, r, felt))
+        felt = is_equality | (c >= 0) | (last.lam + last.rho * c > 0)
+        lam = oracles.active(least_squares_multipliers(oracles, x, r, felt.astype(x.dtype)))
         left = jnp.linalg.norm(r + jax.vjp(oracles.c, x)[1](lam)[0])
-        near = is_equality | first | could_be_met(oracles, x, c, reference)
+        near = felt | first | could_be_met(oracles, x, c, reference)
         JJ = jacobian_scale(oracles, x, trial, near.astype(x.dtype))
+        # rho waits for rows that are met later: where none is near, it is set for them all.
+        unit = 1 / JJ
+        if oracles.m_E == 0:
+            everywhere = jacobian_scale(oracles, x, trial, jnp.ones_like(c))
+            unit = jnp.where(jnp.any(near), unit, 1 / everywhere)
         # The Lagrangian bends by the first of these, the penalty rho ||c||^2 / 2 by rho the second.
         bend, penalty_bend = lax.map(
             lambda q: constraint_curvature(oracles, x, q), jnp.stack([lam, oracles.active(c)])
         )
         L = L + bend
-        stronger = jnp.where(first | (left > tuner.settled), 0.0, 4 * schedule.rho)
-        strongest = jnp.maximum(jnp.maximum(tuner.K / 10, 5) * L / JJ, stronger)
-        # At a standstill rho c(x) is the multiplier, too; the larger estimate is the safer one.
-        length = jnp.maximum(
-            jnp.linalg.norm(lam),
-            jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.active(c))),
-        )
-        rho = jnp.clip(length / tuner.target, 5 * L / JJ, strongest)
-        mu = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
-    mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * mu))
-    new = eqx.tree_at(lambda s: (s.rho, s.mu, s.mu_end), schedule, (rho, mu, mu_end))
+        if method.multipliers is None:
+            rho = strong_enough(schedule, c, lam, left, L * unit, oracles, tuner)
+        else:
+            rho = method.multipliers * L * unit
+            same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
+            rho = jnp.where(same, schedule.rho, rho)
+        step = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
+    mu, eta = method.sizes(L, step)
+    if method.momentum.full or method.momentum.anchored:
+        mu_end = jnp.ones_like(L)
+    elif method.momentum.averages:
+        mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * step))
+    else:
+        mu_end = jnp.minimum(jnp.minimum(1.0, tuner.K**-0.5 / (L * step)), 200 / tuner.K)
+    change = lambda s: (s.rho, s.mu, s.eta, s.mu_end)  # noqa: E731
+    new = eqx.tree_at(change, schedule, (rho, mu, eta, mu_end))
     ratio = new.at(tuner.k).mu / schedule.at(tuner.k).mu
     return new, method.rescale(state, jnp.where(first, 1.0, ratio))
+
+
+def strong_enough(
+    schedule: Schedule, c: Vector, lam: Vector, left: Any, unit: Any, oracles: Oracles,
+    tuner: Tuner,
+) -> Any:  # fmt: skip
+    """rho of a penalty; `unit` is L / ||J||^2 and `left` what the multipliers leave of u."""
+    first = tuner.k == 0
+    stronger = jnp.where(first | (left > tuner.settled), 0.0, 4 * schedule.rho)
+    strongest = jnp.maximum(jnp.maximum(tuner.K / 10, 5) * unit, stronger)
+    # At a standstill rho c(x) is the multiplier, too; the larger estimate is the safer one.
+    felt = jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.active(c)))
+    length = jnp.maximum(jnp.linalg.norm(lam), felt)
+    return jnp.clip(length / tuner.target, 5 * unit, strongest)
 
 
 def jacobian_scale(oracles: Oracles, x: Vector, trial: Vector, rows: Vector) -> Any:

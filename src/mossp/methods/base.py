@@ -1,11 +1,13 @@
-"""What a method is: a state, one step from one mini-batch, and a witness of stationarity."""
+"""What a method is: what it needs, a state, one step from one mini-batch, and a witness."""
 
 from __future__ import annotations
 
 import abc
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
 
 from mossp.certificate import Witness
 from mossp.momentum import Momentum
@@ -15,14 +17,54 @@ from mossp.schedules import Parameters
 Vector = Any
 
 
+class About(NamedTuple):
+    """What a method's article claims, and what it needs of a problem."""
+
+    reference: str
+    year: int
+    # "any"; "inequalities"; "linear" (equalities); "none": it then runs on the penalty problem
+    constraints: str
+    # "any"; "smooth": a nonsmooth g is replaced by its Moreau envelope; "zero"
+    concave: str
+    single_loop: bool
+    assumption: str  # on the samples
+    complexity: str  # to an eps-critical (eps-KKT) point, in steps of the article
+
+
 class Method(eqx.Module):
-    """One step of a method costs one mini-batch; double loops count inner steps."""
+    """One step of a method costs one mini-batch; double loops count inner steps.
+
+    `multipliers` is rho in units of L_f / ||J||^2 for a method with multipliers, which needs no
+    large one; None for a penalty.
+    """
 
     momentum: eqx.AbstractVar[Momentum]
+    multipliers: ClassVar[float | None] = None
+    subgradient_of_h: ClassVar[bool] = False  # whether steps may leave the domain of h
+
+    @property
+    @abc.abstractmethod
+    def about(self) -> About:
+        """Where the method comes from and what it can take."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether it converges to a KKT point itself, not only to the neighbourhood of one."""
+        return False
+
+    def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
+        """(mu, eta) from the smoothness L of f and the stable step 1 / L_rho on Q_rho."""
+        return step, step
+
+    def gradient(self, oracles: Oracles, batch: Any) -> Callable[[Vector], Vector]:
+        """x -> the gradient of f there that a step may ask for."""
+        if self.momentum.full:
+            return oracles.full_gradient
+        return lambda x: oracles.gradient(x, batch)
 
     @abc.abstractmethod
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> Any:
-        """The state before the first step; it has a field x."""
+        """The state before the first step; it has the fields x and memory."""
 
     @abc.abstractmethod
     def step(self, oracles: Oracles, parameters: Parameters, state: Any, batch: Any) -> Any:
@@ -32,6 +74,32 @@ class Method(eqx.Module):
     def witness(self, oracles: Oracles, parameters: Parameters, state: Any) -> Witness:
         """What the last step, taken with these parameters, proves about its x."""
 
-    @abc.abstractmethod
     def rescale(self, state: Any, ratio: Any) -> Any:
         """The state when mu is multiplied by `ratio`, with the subgradients it stands for kept."""
+        return state
+
+
+def gradient_of_g(oracles: Oracles, x: Vector, nu: Any) -> tuple[Vector, Vector]:
+    """(v, y) with v in dg(y): y = x for a smooth g, else v = grad M_{nu g}(x), y = prox_{nu g}(x).
+
+    For methods whose theory needs a smooth g.
+    """
+    reg = oracles.regularizer
+    if reg.smooth:
+        return reg.subgradient_g(x), x
+    y = reg.prox_g(x, nu)
+    return (x - y) / nu, y
+
+
+def nearest_witness(
+    oracles: Oracles, x: Vector, d: Vector, y: Vector, s_g: Vector, lam: Vector, rho: Any
+) -> Witness:
+    """For methods whose x is no value of prox_h: the element of dh(x) that makes u shortest."""
+    pull = oracles.constraint_gradient(x, rho, lam)
+    s_h = oracles.regularizer.nearest_h(x, s_g - d - pull)
+    return Witness(x, y, s_h, s_g, lam, rho)
+
+
+def choose(condition: Any, new: Any, old: Any) -> Any:
+    """A whole tree of values, by one condition: how a double loop ends a stage."""
+    return jax.tree.map(lambda a, b: jax.numpy.where(condition, a, b), new, old)

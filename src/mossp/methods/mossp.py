@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from mossp.certificate import Witness
-from mossp.methods.base import Method
+from mossp.methods.base import About, Method
 from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
@@ -50,16 +50,26 @@ class MoSSP(Method):
         if isinstance(self.beta, (int, float)) and not 0 < self.beta <= 1:
             raise ValueError(f"MoSSP needs 0 < beta <= 1, but beta = {self.beta} was given.")
 
+    @property
+    def about(self) -> About:
+        recursive = self.momentum.gradients == 2
+        return About(
+            "Li, Cui, Wang, Algorithm 2" if recursive else "Li, Cui, Wang, Algorithm 1",
+            2026,
+            constraints="any",
+            concave="any",
+            single_loop=True,
+            assumption="mean-squared smooth" if recursive else "L-smooth",
+            complexity="eps^-3" if recursive else "eps^-4",
+        )
+
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         return State(x0, x0, self.momentum.init(d0, x0), x0, x0)
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
-        mu, rho, alpha = parameters
+        mu, rho, alpha, _ = parameters
         reg, z = oracles.regularizer, state.z
-
-        def gradient(x: Vector) -> Vector:
-            return oracles.gradient(x, batch)
-
+        gradient = self.gradient(oracles, batch)
         d, memory = self.momentum.update(gradient, state.memory, state.x, alpha)
         S = d + oracles.constraint_gradient(state.x, rho)
         v = z - mu * S
@@ -68,7 +78,7 @@ class MoSSP(Method):
         return State(x, z - self.beta * (y - x), memory, v, y)
 
     def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
-        mu, rho, _ = parameters
+        mu, rho = parameters.mu, parameters.rho
         x, z, _, v, y = state
         z = z + self.beta * (y - x)  # before the step
         lam = jnp.zeros(oracles.m, x.dtype)

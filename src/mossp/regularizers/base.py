@@ -97,6 +97,23 @@ class Regularizer(eqx.Module):
             "that returns the weighted regulariser."
         )
 
+    # What methods must know; a class of your own says so where it differs.
+
+    @property
+    def convex(self) -> bool:
+        """Whether g = 0."""
+        return False
+
+    @property
+    def smooth(self) -> bool:
+        """Whether g is differentiable everywhere."""
+        return self.convex
+
+    @property
+    def finite(self) -> bool:
+        """Whether h is finite everywhere: a method may then take steps that are not proximal."""
+        return True
+
     # What the wrappers must know about h; a class of your own says True where it holds.
 
     @property

@@ -111,6 +111,18 @@ class Blocks(Regularizer):
 
         return self.on(slices), [_ravel(tree) for tree in trees], back
 
+    @property
+    def convex(self) -> bool:
+        return all(reg.convex for reg in self.blocks.values())
+
+    @property
+    def smooth(self) -> bool:
+        return all(reg.smooth for reg in self.blocks.values())
+
+    @property
+    def finite(self) -> bool:
+        return all(reg.finite for reg in self.blocks.values())
+
 
 class FlatBlocks(Regularizer):
     """Regularisers of consecutive pieces of a vector, nothing between them."""
@@ -150,6 +162,18 @@ class FlatBlocks(Regularizer):
             joined += [between[start:i], piece]
             start = j
         return xp.concat([*joined, between[start:]])
+
+    @property
+    def convex(self) -> bool:
+        return all(reg.convex for reg in self.regs)
+
+    @property
+    def smooth(self) -> bool:
+        return all(reg.smooth for reg in self.regs)
+
+    @property
+    def finite(self) -> bool:
+        return all(reg.finite for reg in self.regs)
 
 
 def _within(leaf: str, path: str) -> bool:

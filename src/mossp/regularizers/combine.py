@@ -31,6 +31,18 @@ class Wrapper(Regularizer):
     def nearest_g(self, x: Array, w: Array) -> Array:
         return self.reg.nearest_g(x, w)
 
+    @property
+    def convex(self) -> bool:
+        return self.reg.convex
+
+    @property
+    def smooth(self) -> bool:
+        return self.reg.smooth
+
+    @property
+    def finite(self) -> bool:
+        return False
+
 
 class Nonnegative(Wrapper):
     """reg with x >= 0: h becomes infinite where an entry is negative.
@@ -234,6 +246,18 @@ class Weighted(Regularizer):
 
     def weighted(self, weights: Array) -> Regularizer:
         return self.reg.weighted(self.weights * weights)
+
+    @property
+    def convex(self) -> bool:
+        return self.reg.convex
+
+    @property
+    def smooth(self) -> bool:
+        return self.reg.smooth
+
+    @property
+    def finite(self) -> bool:
+        return self.reg.finite
 
     @property
     def separable(self) -> bool:

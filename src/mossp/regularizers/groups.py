@@ -101,6 +101,14 @@ class Group(Regularizer):
         )
 
     @property
+    def convex(self) -> bool:
+        return self.reg.convex
+
+    @property
+    def smooth(self) -> bool:
+        return self.reg.smooth
+
+    @property
     def absolute(self) -> bool:
         return True
 

@@ -13,6 +13,10 @@ from mossp.regularizers.sloped import Separable
 class Convex(Separable):
     """g = 0: only the convex part h is there."""
 
+    @property
+    def convex(self) -> bool:
+        return True
+
     def value(self, a: Array) -> Array:
         return 0 * a
 
@@ -107,6 +111,10 @@ class MCP(Separable):
         require(self, "gamma", self.gamma, "gamma > 0", lambda gamma: gamma > 0)
 
     @property
+    def smooth(self) -> bool:
+        return True
+
+    @property
     def slope(self) -> Array:
         return self.lam
 
@@ -140,6 +148,10 @@ class SCAD(Separable):
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
         require(self, "a", self.a, "a > 2", lambda a: a > 2)
+
+    @property
+    def smooth(self) -> bool:
+        return True
 
     @property
     def slope(self) -> Array:
@@ -177,6 +189,10 @@ class LogSum(Separable):
         require(self, "theta", self.theta, "theta > 0", lambda theta: theta > 0)
 
     @property
+    def smooth(self) -> bool:
+        return True
+
+    @property
     def slope(self) -> Array:
         return self.lam / self.theta
 
@@ -209,6 +225,10 @@ class TransformedL1(Separable):
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
         require(self, "a", self.a, "a > 0", lambda a: a > 0)
+
+    @property
+    def smooth(self) -> bool:
+        return True
 
     @property
     def slope(self) -> Array:

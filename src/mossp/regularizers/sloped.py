@@ -93,3 +93,11 @@ class WeightedSeparable(SlopedL1):
     def nearest_g(self, x: Array, w: Array) -> Array:
         xp, x, w, weights = aligned(x, w, self.weights)
         return weights * self.reg.nearest_g(x, w / prox.nonzero(xp, weights))
+
+    @property
+    def convex(self) -> bool:
+        return self.reg.convex
+
+    @property
+    def smooth(self) -> bool:
+        return self.reg.smooth

@@ -1,0 +1,96 @@
+"""SALM, the paper's second baseline: augmented Lagrangian, linearised constraints and g.
+
+    for k:  xi in dg(x_k),  J = J(x_k),  c = c(x_k),  y = x_k,  eta = 1 / (1/mu + rho ||J||^2)
+        for t = 1, ..., T:
+            d  = Polyak or recursive estimate at y      (refresh="outer": at x_k)
+            q  = lam + rho (c + J'(y - x_k))            (inequalities: [.]_+)
+            y <- prox_{eta h}(y - eta [d - xi + J q + (y - x_k) / mu])
+        x_{k+1} = y,   lam <- lam + dual rho c(x_{k+1})     (inequalities: [.]_+)
+
+||J||^2 is followed by one power iteration in R^m an inner step, exact for a single constraint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from mossp.methods.base import About
+from mossp.methods.stages import Stages, State, check_choice, check_switches
+from mossp.momentum import Momentum, Recursive
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class SALM(Stages):
+    """Stochastic linearised augmented Lagrangian method, with momentum (the paper's baseline).
+
+    >>> import mossp
+    >>> mossp.SALM(momentum=mossp.Polyak(0.1), refresh="outer").refresh
+    'outer'
+    """
+
+    momentum: Momentum = Recursive()
+    inner: Any = 5  # T
+    refresh: str = eqx.field(default="inner", static=True)
+    average: bool = eqx.field(default=False, static=True)
+    h: str = eqx.field(default="prox", static=True)
+    dual: Any = 1.0  # the dual step in units of rho
+    multipliers = 5.0
+
+    def __check_init__(self) -> None:
+        check_switches(self)
+        check_choice(self, "h", ("prox", "subgradient"))
+
+    def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
+        return 1 / L, step  # eta is its own: the inner steps see to the constraints
+
+    @property
+    def about(self) -> About:
+        return About(
+            "Li, Cui, Wang, baseline after Sun, Sun",
+            2026,
+            constraints="any",
+            concave="any",
+            single_loop=False,
+            assumption="L-smooth" if self.momentum.gradients == 1 else "mean-squared smooth",
+            complexity="-",
+        )
+
+    @property
+    def subgradient_of_h(self) -> bool:  # type: ignore[override]
+        return self.h == "subgradient"
+
+    @property
+    def proximal(self) -> bool:
+        return not self.average and self.h == "prox"
+
+    def inner_step(
+        self, oracles: Oracles, parameters: Parameters, state: State, d: Vector
+    ) -> State:
+        mu, rho = parameters.mu, parameters.rho
+        reg, x_k, y, p = oracles.regularizer, state.center, state.y, state.p
+        S, JJ = d - state.xi + (y - x_k) / mu, 0.0
+        if oracles.m:
+            c, forward = jax.linearize(oracles.c, x_k)
+            _, pullback = jax.vjp(oracles.c, x_k)
+            Jp = pullback(p)[0]
+            JJ = Jp @ Jp
+            p = forward(Jp)
+            p = p / jnp.maximum(jnp.linalg.norm(p), jnp.finfo(p.dtype).tiny)
+            S = S + pullback(oracles.active(state.lam + rho * (c + forward(y - x_k))))[0]
+        eta = 1 / (1 / mu + rho * JJ)
+        if self.h == "prox":
+            v = y - eta * S
+            y = reg.prox_h(v, eta)
+            return state._replace(y=y, s_h=(v - y) / eta, p=p)
+        s_h = reg.nearest_h(y, 0 * y)
+        return state._replace(y=y - eta * (S + s_h), s_h=s_h, p=p)
+
+    def dual_step(self, oracles: Oracles, parameters: Parameters, state: State) -> Vector:
+        return oracles.active(state.lam + self.dual * parameters.rho * oracles.c(state.center))

@@ -1,0 +1,98 @@
+"""Momentum for the concave part (Chayti, Jaggi 2025, Algorithm 2), here on h - (g - Q_rho).
+
+With G = h, H = g - Q_rho, in the letters of MoSSP (the article has x for z, y for x, gamma for mu,
+alpha for eta):
+
+    d  = Polyak or recursive estimate of grad f(z)
+    x+ = prox_{mu h}(z)          (h="subgradient": x - eta_x (s_h + (x - z) / mu), which follows it)
+    z+ = z - eta ((z - x+) / mu + d + rho J(z) c(z) - grad g(z))
+
+Only h is smoothed: at a standstill the gradients are those at z, and |z - x| = mu |s_h|, so that mu
+must be small. g has to be smooth; one with kinks is replaced by its envelope M_{mu g}.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from mossp.certificate import Witness
+from mossp.methods.base import About, Method, gradient_of_g, nearest_witness
+from mossp.methods.stages import check_choice
+from mossp.momentum import Momentum, Recursive
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class State(NamedTuple):
+    x: Vector
+    z: Vector
+    memory: Any
+    s_h: Vector  # of the last step: (z - x) / mu
+    s_g: Vector  # in dg(y)
+    y: Vector
+
+
+class SDC(Method):
+    """Single-loop stochastic DC method with momentum on the concave part.
+
+    >>> import mossp
+    >>> mossp.SDC(momentum=mossp.Polyak(0.1)).momentum
+    Polyak(alpha=0.1)
+    """
+
+    momentum: Momentum = Recursive()
+    h: str = eqx.field(default="prox", static=True)
+
+    def __check_init__(self) -> None:
+        check_choice(self, "h", ("prox", "subgradient"))
+
+    def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
+        return step / 2, step / 3  # eta = 1 / (1 / mu + L_rho)
+
+    @property
+    def about(self) -> About:
+        recursive = self.momentum.gradients == 2
+        return About(
+            "Chayti, Jaggi, Algorithm 2",
+            2025,
+            constraints="none",
+            concave="smooth",
+            single_loop=True,
+            assumption="mean-squared smooth" if recursive else "L-smooth",
+            complexity="eps^-4",
+        )
+
+    @property
+    def subgradient_of_h(self) -> bool:  # type: ignore[override]
+        return self.h == "subgradient"
+
+    def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
+        zero = jnp.zeros_like(x0)
+        return State(x0, x0, self.momentum.init(d0, x0), zero, zero, x0)
+
+    def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
+        mu, rho, alpha, eta = parameters
+        reg, x, z = oracles.regularizer, state.x, state.z
+        d, memory = self.momentum.update(self.gradient(oracles, batch), state.memory, z, alpha)
+        if self.h == "prox":
+            x = reg.prox_h(z, mu)
+        else:
+            x = x - eta * (reg.nearest_h(x, 0 * x) + (x - z) / mu)
+        s_g, y = gradient_of_g(oracles, z, mu)
+        s_h = (z - x) / mu
+        z = z - eta * (s_h + d + oracles.constraint_gradient(z, rho) - s_g)
+        return State(x, z, memory, s_h, s_g, y)
+
+    def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
+        x, rho, lam = state.x, parameters.rho, jnp.zeros(oracles.m, state.x.dtype)
+        if self.h == "prox":
+            return Witness(x, state.y, state.s_h, state.s_g, lam, rho)
+        return nearest_witness(oracles, x, state.memory.d, state.y, state.s_g, lam, rho)
+
+    def rescale(self, state: State, ratio: Any) -> State:
+        return state._replace(z=state.x + ratio * (state.z - state.x))

@@ -1,0 +1,105 @@
+"""SMAG, single-loop stochastic Moreau-envelope gradients (Hu, Qi, Lu, Yang 2024), on Q_rho + h - g.
+
+With Phi = Q_rho + h, in the letters of MoSSP (the article has x for z, p for x, q for y, gamma for
+mu, eta1 for eta and eta0 / gamma for beta):
+
+    x+ = x - eta (gf(x; B) + rho J(x) c(x) + s_h + (x - z) / mu)      follows prox_{mu Phi}(z)
+    y+ = y - eta (s_g + (y - z) / mu)                                 follows prox_{mu g}(z)
+    z+ = z - beta (y+ - x+)                        a gradient step on M_{mu Phi} - M_{mu g}
+
+s_h and s_g are subgradients at x and y. exact_g=True takes y+ = prox_{mu g}(z) instead, and
+h="prox" the proximal step that keeps h whole,
+
+    x+ = argmin_w <gf(x; B) + rho J c, w> + h(w) + |w - z|^2 / (2 mu) + |w - x|^2 / (2 eta).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from mossp.certificate import Witness
+from mossp.methods.base import About, Method, nearest_witness
+from mossp.methods.stages import check_choice
+from mossp.momentum import Momentum, Plain
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class State(NamedTuple):
+    x: Vector
+    y: Vector
+    z: Vector
+    s_h: Vector  # of the last step, if it was proximal
+    memory: Any
+
+
+class SMAG(Method):
+    """Single-loop stochastic gradient method on the difference of Moreau envelopes.
+
+    >>> import mossp
+    >>> mossp.SMAG(h="prox", exact_g=True).exact_g
+    True
+    """
+
+    momentum: Momentum = Plain()
+    beta: Any = 0.4
+    h: str = eqx.field(default="subgradient", static=True)
+    exact_g: bool = eqx.field(default=False, static=True)
+
+    def __check_init__(self) -> None:
+        check_choice(self, "h", ("prox", "subgradient"))
+
+    def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
+        return step / 2, step / 4
+
+    @property
+    def about(self) -> About:
+        return About(
+            "Hu, Qi, Lu, Yang",
+            2024,
+            constraints="none",
+            concave="any",
+            single_loop=True,
+            assumption="bounded moments",
+            complexity="eps^-4",
+        )
+
+    @property
+    def subgradient_of_h(self) -> bool:  # type: ignore[override]
+        return self.h == "subgradient"
+
+    def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
+        return State(x0, x0, x0, jnp.zeros_like(x0), self.momentum.init(d0, x0))
+
+    def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
+        mu, rho, alpha, eta = parameters
+        reg, (x, y, z, s_h, memory) = oracles.regularizer, state
+        d, memory = self.momentum.update(self.gradient(oracles, batch), memory, x, alpha)
+        S = d + oracles.constraint_gradient(x, rho)
+        if self.h == "prox":
+            q = 1 / mu + 1 / eta
+            v = (z / mu + x / eta - S) / q
+            x = reg.prox_h(v, 1 / q)
+            s_h = q * (v - x)
+        else:
+            x = x - eta * (S + reg.nearest_h(x, 0 * x) + (x - z) / mu)
+        followed = y - eta * (reg.subgradient_g(y) + (y - z) / mu)
+        y = reg.prox_g(z, mu) if self.exact_g else followed
+        return State(x, y, z - self.beta * (y - x), s_h, memory)
+
+    def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
+        x, y, lam = state.x, state.y, jnp.zeros(oracles.m, state.x.dtype)
+        s_g = oracles.regularizer.subgradient_g(y)
+        if self.h == "prox":
+            return Witness(x, y, state.s_h, s_g, lam, parameters.rho)
+        return nearest_witness(oracles, x, state.memory.d, y, s_g, lam, parameters.rho)
+
+    def rescale(self, state: State, ratio: Any) -> State:
+        x, y, z = state.x, state.y, state.z
+        new = x + ratio * (z - x)
+        return state._replace(z=new, y=new - ratio * (z - y))

@@ -1,0 +1,69 @@
+"""SPD, stochastic proximal DC (Nitanda, Suzuki 2017), here on Q_rho + h - g.
+
+    for t:  v = grad g(x_t),  y = x_t                 (a nonsmooth g: that of its envelope M_{nu g})
+        repeat T times:
+            y <- prox_{eta h}(y - eta [gf(y; B) + rho J(y) c(y) - v + Gamma (y - x_t)])
+        x_{t+1} = y
+
+Gamma = 1 / mu is the article's gamma and the weak convexity of Q_rho in one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mossp.methods.base import About, gradient_of_g
+from mossp.methods.stages import Stages, State, check_switches
+from mossp.momentum import Momentum, Plain
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class SPD(Stages):
+    """Stochastic proximal DC algorithm.
+
+    >>> import mossp
+    >>> mossp.SPD(inner=20).inner
+    20
+    """
+
+    momentum: Momentum = Plain()
+    inner: Any = 10  # T
+    nu: Any = None  # smooths a g that has kinks; None: eta
+    refresh: ClassVar[str] = "inner"
+    average: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_switches(self)
+
+    def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
+        return 20 * step, step / 1.05  # eta = 1 / (L_rho + Gamma), Gamma = L_rho / 20
+
+    @property
+    def about(self) -> About:
+        return About(
+            "Nitanda, Suzuki",
+            2017,
+            constraints="none",
+            concave="smooth",
+            single_loop=False,
+            assumption="L-smooth",
+            complexity="eps^-4",
+        )
+
+    def linearised(
+        self, oracles: Oracles, parameters: Parameters, x: Vector
+    ) -> tuple[Vector, Vector]:
+        return gradient_of_g(oracles, x, parameters.eta if self.nu is None else self.nu)
+
+    def inner_step(
+        self, oracles: Oracles, parameters: Parameters, state: State, d: Vector
+    ) -> State:
+        mu, rho, _, eta = parameters
+        y, v = state.y, state.xi
+        S = d + oracles.constraint_gradient(y, rho) - v + (y - state.center) / mu
+        w = y - eta * S
+        y = oracles.regularizer.prox_h(w, eta)
+        return state._replace(y=y, s_h=(w - y) / eta)

@@ -1,0 +1,85 @@
+"""SPDC, the paper's first baseline: quadratic penalty, linearised g, a proximal term.
+
+    for k:  xi in dg(x_k),  y = x_k
+        for t = 1, ..., T:
+            d  = Polyak or recursive estimate at y
+            y <- prox_{h/q}([x_k / mu + y / eta - (d + rho J(y) c(y) - xi)] / q),  q = 1/mu + 1/eta
+        x_{k+1} = y
+
+The paper leaves three things open, which are switches here: where the estimator is refreshed
+(`refresh`), whether inner iterates are averaged (`average`), and whether h enters by its proximal
+map or by a subgradient, which may have a step of its own (`h`, `eta_h`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+
+from mossp.methods.base import About
+from mossp.methods.stages import Stages, State, check_choice, check_switches
+from mossp.momentum import Momentum, Recursive
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class SPDC(Stages):
+    """Stochastic proximal DC steps on the penalty problem, with momentum (the paper's baseline).
+
+    >>> import mossp
+    >>> mossp.SPDC(momentum=mossp.Polyak(0.1), inner=10).inner
+    10
+    """
+
+    momentum: Momentum = Recursive()
+    inner: Any = 5  # T
+    refresh: str = eqx.field(default="inner", static=True)
+    average: bool = eqx.field(default=False, static=True)
+    h: str = eqx.field(default="prox", static=True)
+    eta_h: Any = None  # the step along the subgradient of h; None: eta
+
+    def __check_init__(self) -> None:
+        check_switches(self)
+        check_choice(self, "h", ("prox", "subgradient"))
+
+    def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
+        return 20 * step, step
+
+    @property
+    def about(self) -> About:
+        return About(
+            "Li, Cui, Wang, baseline after Xu et al. and Nitanda, Suzuki",
+            2026,
+            constraints="none",
+            concave="any",
+            single_loop=False,
+            assumption="L-smooth" if self.momentum.gradients == 1 else "mean-squared smooth",
+            complexity="-",
+        )
+
+    @property
+    def subgradient_of_h(self) -> bool:  # type: ignore[override]
+        return self.h == "subgradient"
+
+    @property
+    def proximal(self) -> bool:
+        return not self.average and self.h == "prox"
+
+    def inner_step(
+        self, oracles: Oracles, parameters: Parameters, state: State, d: Vector
+    ) -> State:
+        mu, rho, _, eta = parameters
+        reg, x_k, y = oracles.regularizer, state.center, state.y
+        S = d + oracles.constraint_gradient(y, rho) - state.xi
+        if self.h == "prox":
+            q = 1 / mu + 1 / eta
+            v = (x_k / mu + y / eta - S) / q
+            y = reg.prox_h(v, 1 / q)
+            return state._replace(y=y, s_h=q * (v - y))
+        eta_h = eta if self.eta_h is None else self.eta_h
+        s_h = reg.nearest_h(y, 0 * y)
+        y = y - eta * (S + (y - x_k) / mu) - eta_h * s_h
+        return state._replace(y=y, s_h=s_h)

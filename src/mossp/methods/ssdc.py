@@ -1,0 +1,69 @@
+"""SSDC-SPG, stagewise stochastic DC (Xu, Qi, Lin, Jin, Yang 2019), here on Q_rho + h - g.
+
+    for k = 1, 2, ...:  xi in dg(x_k),  w_1 = x_k
+        for t = 1, ..., T_k = ceil(k / 3) + 1:
+            w_{t+1} = prox_{h/q}([gamma x_k + w_t / eta_t - (gf(w_t; B) + rho J c - xi)] / q),
+                      q = gamma + 1 / eta_t
+        x_{k+1} = sum_t t w_{t+1} / sum_t t
+
+gamma = 1 / mu and eta_t = 3 / (gamma (t + 1)), as the article has it for gamma = 3 L. A smaller
+gamma travels further in as many steps; eta_t then starts at the stable step eta.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+
+from mossp.methods.base import About
+from mossp.methods.stages import Stages, State
+from mossp.momentum import Momentum, Plain
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class SSDC(Stages):
+    """Stagewise stochastic DC algorithm with stochastic proximal gradient steps.
+
+    >>> import mossp
+    >>> float(mossp.SSDC().length(6))
+    4.0
+    """
+
+    momentum: Momentum = Plain()
+    inner: Any = 1 / 3  # how stages grow
+    refresh: ClassVar[str] = "inner"
+    average: ClassVar[bool] = True
+
+    def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
+        return 50 * step, step
+
+    @property
+    def about(self) -> About:
+        return About(
+            "Xu, Qi, Lin, Jin, Yang",
+            2019,
+            constraints="none",
+            concave="any",
+            single_loop=False,
+            assumption="nu-Hölder",
+            complexity="eps^(-4/nu)",
+        )
+
+    def length(self, k: Any) -> Any:
+        return jnp.ceil((k + 1) * self.inner) + 1
+
+    def inner_step(
+        self, oracles: Oracles, parameters: Parameters, state: State, d: Vector
+    ) -> State:
+        mu, rho, _, eta = parameters
+        x_k, w, gamma, t = state.center, state.y, 1 / mu, state.t + 1
+        eta = jnp.minimum(eta, 3 / (gamma * (t + 1)))
+        S = d + oracles.constraint_gradient(w, rho) - state.xi
+        q = gamma + 1 / eta
+        v = (gamma * x_k + w / eta - S) / q
+        w = oracles.regularizer.prox_h(v, 1 / q)
+        return state._replace(y=w, s_h=q * (v - w))
