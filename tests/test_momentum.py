@@ -196,23 +196,23 @@ def test_the_first_estimate_is_the_mean_over_b0_samples(momentum, extra):
     x0 = jnp.linspace(-1.0, 1.0, n)
     oracles = posed.oracles(x0)
     method = mossp.MoSSP(momentum=momentum)
-    context = steps.Context(oracles, method, jnp.asarray(1 / (1 + extra)))
+    context = steps.Context(oracles, jnp.asarray(1 / (1 + extra)))
     schedule = Constant(rho=2.0, mu=0.1, alpha=0.5).schedule(momentum, 10, None)
-    schedule = jax.tree.map(jnp.asarray, schedule)
+    each = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (method, schedule))
     rng = np.random.default_rng(3)
     first, later = rng.integers(0, N, (1, 8, B)), rng.integers(0, N, (1, 8, B))
-    carry = steps.start(context, schedule, x0, first, extra, replicas=1, batch_size=B)
+    carry = steps.start(context, *each, x0, first, extra, batch_size=B, shared=False)
     if extra:
         np.testing.assert_allclose(
             carry.state.memory.d[0], numpy_gradient(x0, first[0, :extra].ravel()), rtol=1e-12
         )
     keep = np.array([False])
-    carry = steps.advance(context, carry, later, 0, keep, 0, 1, group=1, batch_size=B)
+    carry = steps.advance(context, carry, later, 0, keep, 0, 1, group=1, batch_size=B, shared=False)
     rows = np.concatenate([first[0, :extra].ravel(), later[0, 0]])
     np.testing.assert_allclose(carry.state.memory.d[0], numpy_gradient(x0, rows), rtol=1e-11)
     # The second step takes the schedule's alpha.
     before = carry.state
-    carry = steps.advance(context, carry, later, 0, keep, 1, 2, group=1, batch_size=B)
+    carry = steps.advance(context, carry, later, 0, keep, 1, 2, group=1, batch_size=B, shared=False)
     x, d = np.asarray(before.x[0]), np.asarray(before.memory.d[0])
     new = numpy_gradient(x, later[0, 1])
     old = d if isinstance(momentum, mossp.Polyak) else d - numpy_gradient(x0, later[0, 1])

@@ -302,7 +302,9 @@ def test_constant_is_constant(x64):
     assert rule.b0(RECURSIVE, 10**6) == 1
     schedule = rule.schedule(RECURSIVE, 10, CONSTANTS)
     for k in (0, 9, 10**6):
-        assert tuple(map(float, schedule.at(k))) == (0.2, 3.0, 0.4)
+        assert tuple(map(float, schedule.at(k))) == (0.2, 3.0, 0.4, 0.2)
+    apart = Constant(rho=3.0, mu=0.2, eta=0.05).schedule(RECURSIVE, 10, CONSTANTS)
+    assert (float(apart.at(5).mu), float(apart.at(5).eta)) == (0.2, 0.05)
     assert Constant(rho=0.0, mu=1.0).alpha == 1.0  # no constraint, no momentum
 
 
@@ -376,7 +378,8 @@ def test_with_alpha(x64):
 
 def test_names():
     assert set(RULES) == {
-        "auto", "theorem", "corollary", "indexed", "paper", "paper-averaging"
+        "auto", "theorem", "corollary", "indexed", "paper", "paper-averaging", "two-phase",
+        "alacaoglu-wright", "lu-mei-xiao", "measured",
     }  # fmt: skip
     for name, rule in RULES.items():
         assert as_rule(name) is rule
@@ -394,7 +397,7 @@ def test_a_rule_that_needs_K_refuses_a_budget_in_seconds(name):
         with pytest.raises(ValueError, match=r"number of steps.*seconds.*'indexed'"):
             mossp.solve(problem, np.ones(2), schedule=name, seconds=0.01)
     else:
-        assert name == "indexed"
+        assert name in ("indexed", "alacaoglu-wright", "lu-mei-xiao", "measured")
         result = mossp.solve(problem, np.ones(2), schedule=name, seconds=0.01)
         assert result.steps > 0
         assert result.seconds < 30

@@ -37,6 +37,7 @@ from mossp.report import plot, write_page
 from mossp.result import Result, Status
 from mossp.solve import Progress, solve
 from mossp.stationarity import stationarity
+from mossp.tune import Tuning, tune
 
 __version__ = "0.1.0"
 
@@ -82,6 +83,7 @@ __all__ = [
     "Truncated",
     "TruncatedL1",
     "TruncatedL1MinusL2",
+    "Tuning",
     "Weighted",
     "Zero",
     "check_gradients",
@@ -96,5 +98,6 @@ __all__ = [
     "schedules",
     "solve",
     "stationarity",
+    "tune",
     "write_page",
 ]

@@ -21,7 +21,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.constants import Constants
-from mossp.momentum import Momentum, in_range
+from mossp.momentum import Momentum, Truncated, in_range
 
 
 class Parameters(NamedTuple):
@@ -83,6 +83,11 @@ class Rule(eqx.Module):
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
         """The schedule for K steps."""
 
+    def smoothness(self, momentum: Momentum, constants: Constants) -> float:
+        """That of f, for methods with a mu that does not depend on rho."""
+        L = constants.L_f if momentum.full else constants.L_batch
+        return max(L, constants.least_curvature)
+
     def estimator(self, momentum: Momentum, constants: Constants) -> Momentum:
         """The estimator that the rule's result speaks of, made from the method's own."""
         return momentum
@@ -136,6 +141,38 @@ class Constant(Rule):
         return Schedule(self.rho, self.mu, self.alpha, eta=eta)
 
 
+class Measured(Rule):
+    """Fixed values in the problem's own units, measured near x0: a grid that suits any problem.
+
+    rho is in units of L / ||J||^2, mu in units of the stable step 1 / (L + 1.3 rho ||J||^2 + ...).
+
+    >>> import mossp
+    >>> c = mossp.Constants(L_f=1.0, L_batch=2.0, sigma=1.0, G=1.0, G_c=2.0, C=0.0, L_c=2.0)
+    >>> s = Measured(rho=10.0, step=0.5).schedule(mossp.Polyak(), 100, c)
+    >>> round(s.rho, 6), round(s.mu, 6)
+    (5.0, 0.017857)
+    """
+
+    rho: Any = 20.0
+    step: Any = 1.0
+    alpha: Any = 0.1
+    needs_K: ClassVar[bool] = False
+
+    def __check_init__(self) -> None:
+        check_positive(self, "rho", "step")
+        if not in_range(self.alpha, lambda alpha: 0 < alpha <= 1):
+            raise ValueError(f"Measured needs 0 < alpha <= 1, but alpha = {self.alpha} was given.")
+
+    def smoothness(self, momentum: Momentum, constants: Constants) -> float:
+        return super().smoothness(momentum, constants) / self.step
+
+    def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
+        c, L = constants, super().smoothness(momentum, constants)
+        rho = self.rho * L / c.G_c**2 if c.G_c else 0.0
+        mu = self.step / (L + 1.3 * rho * c.G_c**2 + rho * c.C * c.L_c)
+        return Schedule(rho, mu, self.alpha)
+
+
 class Theorem(Rule):
     """Theorem 3.1 (Polyak) or 3.2 (recursive), inside the bounds that only the proofs state.
 
@@ -160,9 +197,10 @@ class Theorem(Rule):
     alpha0: Any = None
     constants: Constants | None = None
     feasible: bool = eqx.field(default=True, static=True)
+    C: Any = 1.0  # phase one goes on until ||c(x0)||^2 <= C K^{-l}, l the exponent of rho
 
     def __check_init__(self) -> None:
-        check_positive(self, "rho0", "mu0", "alpha0")
+        check_positive(self, "rho0", "mu0", "alpha0", "C")
 
     def orders(self, momentum: Momentum) -> tuple[float, float, float]:
         """Exponents of K in rho, mu and alpha."""
@@ -209,7 +247,19 @@ class Theorem(Rule):
         return math.ceil(K ** (1 / 3)) if is_recursive(momentum) and self.feasible else 1
 
     def feasible_enough(self, momentum: Momentum, K: int) -> float:
-        return K ** (-self.orders(momentum)[0] / 2) if self.feasible else math.inf
+        if not self.feasible:
+            return math.inf
+        return math.sqrt(self.C * K ** -self.orders(momentum)[0])
+
+
+def TwoPhase(C: Any = 1.0, **settings: Any) -> Theorem:
+    """Phase one, which needs no sample, until ||c||^2 <= C K^{-l}; then the theorems' orders.
+
+    >>> import mossp
+    >>> TwoPhase(C=4.0).feasible_enough(mossp.Polyak(), 10_000)
+    0.632455
+    """
+    return Theorem(**settings, C=C)
 
 
 def Corollary(**settings: Any) -> Theorem:
@@ -244,11 +294,76 @@ class Indexed(Rule):
     def __check_init__(self) -> None:
         check_positive(self, "rho0", "mu0", "alpha0")
 
+    def orders(self, momentum: Momentum) -> tuple[float, float, float]:
+        """Exponents of k in rho, mu and alpha."""
+        return Corollary().orders(momentum)
+
+    def first_mu(self, c: Constants) -> float:
+        return 1 / (4 * self.rho0 * c.L_max(self.rho0))
+
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
         c = self.constants or constants
-        r, m, a = Corollary().orders(momentum)
-        mu0 = 1 / (4 * self.rho0 * c.L_max(self.rho0)) if self.mu0 is None else self.mu0
+        r, m, a = self.orders(momentum)
+        mu0 = self.first_mu(c) if self.mu0 is None else self.mu0
         return Schedule(self.rho0, mu0, self.alpha0, r, -m, -a)
+
+
+class AlacaogluWright(Indexed):
+    """Alacaoglu, Wright 2023: rho_k = rho0 k^{1/4}, mu_k = mu0 k^{-1/4}, alpha_k = alpha0 k^{-1/2}.
+
+    For recursive momentum, from any start; mu0 is the largest stable one unless given, since
+    mu_k L_rho_k is largest at the first step.
+
+    >>> import mossp
+    >>> c = mossp.Constants(L_f=1.0, L_batch=1.0, sigma=1.0, G=1.0, G_c=2.0, C=0.0, L_c=2.0)
+    >>> AlacaogluWright(rho0=1.0).schedule(mossp.Recursive(), 100, c).mu
+    0.2
+    """
+
+    def orders(self, momentum: Momentum) -> tuple[float, float, float]:
+        return 1 / 4, 1 / 4, 1 / 2
+
+    def first_mu(self, c: Constants) -> float:
+        curvature = c.L_batch + self.rho0 * (c.G_c**2 + c.C * c.L_c)
+        return 1 / max(curvature, c.least_curvature)
+
+
+class LuMeiXiao(AlacaogluWright):
+    """Lu, Mei, Xiao 2024: iteration-indexed orders for a truncated estimator, ||d|| <= radius.
+
+        recursive   rho_k = rho0 k^{1/3}, mu_k = mu0 k^{-1/3}, alpha_k = alpha0 k^{-2/3}
+        Polyak      rho_k = rho0 k^{1/4}, mu_k = mu0 k^{-1/2}, alpha_k = alpha0 k^{-1/2}
+
+    The article has mu0 = 1 / (4 log(k + 2)), which log=True takes; without it mu0 is the largest
+    stable one. radius is to bound ||grad f||: 10 times the length of a gradient at x0 unless given.
+
+    >>> import mossp
+    >>> LuMeiXiao().orders(mossp.Recursive())
+    (0.333333, 0.333333, 0.666667)
+    """
+
+    radius: Any = None
+    log: bool = eqx.field(default=False, static=True)
+
+    def __check_init__(self) -> None:
+        check_positive(self, "radius")
+
+    def orders(self, momentum: Momentum) -> tuple[float, float, float]:
+        return Theorem().orders(momentum)
+
+    def first_mu(self, c: Constants) -> float:
+        return 0.25 if self.log else super().first_mu(c)
+
+    def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
+        made = super().schedule(momentum, K, constants)
+        return dataclasses.replace(made, mu_log=float(self.log))
+
+    def estimator(self, momentum: Momentum, constants: Constants) -> Momentum:
+        if isinstance(momentum, Truncated):
+            return momentum
+        c = self.constants or constants
+        radius = 10 * (c.G + c.sigma) if self.radius is None else self.radius
+        return Truncated(momentum, radius or 1.0)
 
 
 class Paper(Rule):
@@ -321,6 +436,10 @@ RULES: dict[str, Rule] = {
     "theorem": Theorem(),
     "corollary": Corollary(),
     "indexed": Indexed(),
+    "two-phase": TwoPhase(),
+    "alacaoglu-wright": AlacaogluWright(),
+    "lu-mei-xiao": LuMeiXiao(),
+    "measured": Measured(),
     "paper": Paper(),
     "paper-averaging": Paper(averaging=True),
 }

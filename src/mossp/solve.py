@@ -268,7 +268,8 @@ class Solve:
             watch.find_trouble(watch.first)
             watch.record(watch.first, self.gradients(), 0.0)
         saved = time.perf_counter()
-        while run.k < a.steps and not watch.hopeless and not self.early:
+        done = self.certified()
+        while run.k < a.steps and not watch.hopeless and not self.early and not done:
             if not run.to_next_stop():
                 self.early = Status.STOPPED
                 self.notes.append("The stream has ended.")
@@ -282,15 +283,23 @@ class Solve:
                 bar.show(run.k, float(np.min(seen.objective)), float(np.min(seen.violation)))
                 if self.stopped_by_callback(seen):
                     self.early = self.early or Status.STOPPED
+                done = self.certified()
             if interrupt.received:  # perhaps while the callback ran
                 self.early = Status.INTERRUPTED
             if a.checkpoint is not None:
                 due = time.perf_counter() - saved > CHECKPOINT_SECONDS
-                if due or late or self.early or run.k == a.steps:
+                if due or late or self.early or done or run.k == a.steps:
                     self.save()
                     saved = time.perf_counter()
             if late:
                 break
+
+    def certified(self) -> bool:
+        """Whether an exact method has arrived: every replica's last step proves it at tol."""
+        a, watch = self.a, self.watch
+        if not a.method.exact or not self.loop.k or watch.lost.any() or a.output == "random":
+            return False
+        return watch.certified(a.tol, a.drawn)
 
     def stopped_by_callback(self, seen: Observation) -> bool:
         if self.a.callback is None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mossp.certificate import Witness
+from mossp.certificate import Witness, certificate, residuals
 from mossp.loop import Loop
 from mossp.problem import Oracles
 from mossp.result import Trace
@@ -101,6 +101,14 @@ class Watch:
             return np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
         self.best = (choose(score, self.best[0]), jax.tree.map(choose, last, self.best[1]))
+
+    def certified(self, tol: float, batch_size: int) -> bool:
+        """Whether the last witness of every replica proves an approximate KKT point."""
+        carry = self.loop.carry()
+        both = jax.tree.map(lambda *a: np.concatenate(a), carry.last, carry.random)
+        judged = jax.device_get(residuals(self.oracles, both, None, batch_size=batch_size))
+        each = [jax.tree.map(lambda a, r=r: a[r], judged) for r in range(self.loop.replicas)]
+        return all(certificate(self.oracles, r, None, "witness").is_kkt(tol) for r in each)
 
     def outputs(self, which: str) -> Witness:
         """The witness of every replica; lost replicas stand at their last finite point."""

@@ -50,7 +50,8 @@ class Method(eqx.Module):
     @property
     def exact(self) -> bool:
         """Whether it converges to a KKT point itself, not only to the neighbourhood of one."""
-        return False
+        vanishing = self.momentum.full or self.momentum.anchored
+        return self.multipliers is not None and vanishing
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         """(mu, eta) from the smoothness L of f and the stable step 1 / L_rho on Q_rho."""

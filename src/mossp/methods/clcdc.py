@@ -75,10 +75,6 @@ class CLCDC(Method):
             complexity="eps^-3 log",
         )
 
-    @property
-    def exact(self) -> bool:
-        return True
-
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         zero, lam = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
         # A power iteration stays below |A|^2, and ell must not.

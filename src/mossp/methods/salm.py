@@ -70,6 +70,9 @@ class SALM(Stages):
     def proximal(self) -> bool:
         return not self.average and self.h == "prox"
 
+    def length(self, k: Any) -> Any:
+        return self.inner
+
     def inner_step(
         self, oracles: Oracles, parameters: Parameters, state: State, d: Vector
     ) -> State:

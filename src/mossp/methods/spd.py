@@ -10,7 +10,9 @@ Gamma = 1 / mu is the article's gamma and the weak convexity of Q_rho in one.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
+
+import equinox as eqx
 
 from mossp.methods.base import About, gradient_of_g
 from mossp.methods.stages import Stages, State, check_switches
@@ -32,8 +34,8 @@ class SPD(Stages):
     momentum: Momentum = Plain()
     inner: Any = 10  # T
     nu: Any = None  # smooths a g that has kinks; None: eta
-    refresh: ClassVar[str] = "inner"
-    average: ClassVar[bool] = False
+    refresh: str = eqx.field(default="inner", static=True)
+    average: bool = eqx.field(default=False, static=True)
 
     def __check_init__(self) -> None:
         check_switches(self)
@@ -57,6 +59,9 @@ class SPD(Stages):
         self, oracles: Oracles, parameters: Parameters, x: Vector
     ) -> tuple[Vector, Vector]:
         return gradient_of_g(oracles, x, parameters.eta if self.nu is None else self.nu)
+
+    def length(self, k: Any) -> Any:
+        return self.inner
 
     def inner_step(
         self, oracles: Oracles, parameters: Parameters, state: State, d: Vector

@@ -12,13 +12,14 @@ gamma travels further in as many steps; eta_t then starts at the stable step eta
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.methods.base import About
-from mossp.methods.stages import Stages, State
-from mossp.momentum import Momentum, Plain
+from mossp.methods.stages import Stages, State, check_choice
+from mossp.momentum import Momentum, Plain, in_range
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
 
@@ -34,9 +35,14 @@ class SSDC(Stages):
     """
 
     momentum: Momentum = Plain()
-    inner: Any = 1 / 3  # how stages grow
-    refresh: ClassVar[str] = "inner"
-    average: ClassVar[bool] = True
+    growth: Any = 1 / 3  # of T_k with k
+    refresh: str = eqx.field(default="inner", static=True)
+    average: bool = eqx.field(default=True, static=True)
+
+    def __check_init__(self) -> None:
+        check_choice(self, "refresh", ("inner", "outer"))
+        if not in_range(self.growth, lambda growth: growth > 0):
+            raise ValueError(f"SSDC needs growth > 0, but growth = {self.growth} was given.")
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 50 * step, step
@@ -54,7 +60,7 @@ class SSDC(Stages):
         )
 
     def length(self, k: Any) -> Any:
-        return jnp.ceil((k + 1) * self.inner) + 1
+        return jnp.ceil((k + 1) * self.growth) + 1
 
     def inner_step(
         self, oracles: Oracles, parameters: Parameters, state: State, d: Vector

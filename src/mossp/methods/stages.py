@@ -20,7 +20,7 @@ from jax import lax
 
 from mossp.certificate import Witness
 from mossp.methods.base import Method, choose, nearest_witness
-from mossp.momentum import Momentum
+from mossp.momentum import Momentum, in_range
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
 
@@ -42,10 +42,9 @@ class State(NamedTuple):
 
 
 class Stages(Method):
-    """A double loop: `inner` is the inner step, `length` that of a stage."""
+    """A double loop: `inner_step` is one inner step, `length` the number of them in a stage."""
 
     momentum: eqx.AbstractVar[Momentum]
-    inner: eqx.AbstractVar[Any]
     refresh: eqx.AbstractVar[str]
     average: eqx.AbstractVar[bool]
 
@@ -55,9 +54,9 @@ class Stages(Method):
     ) -> State:
         """The state with y and s_h after one inner step."""
 
+    @abc.abstractmethod
     def length(self, k: Any) -> Any:
         """Inner steps in stage k = 0, 1, ..."""
-        return self.inner
 
     def linearised(
         self, oracles: Oracles, parameters: Parameters, x: Vector
@@ -115,11 +114,10 @@ class Stages(Method):
 
 def check_switches(method: Any) -> None:
     """Sentences for wrong settings of a double loop."""
-    inner = method.inner
-    if isinstance(inner, (int, float)) and not (inner >= 1 and inner % 1 == 0):
+    if not in_range(method.inner, lambda inner: inner >= 1 and inner % 1 == 0):
         raise ValueError(
             f"{type(method).__name__} needs a whole number inner >= 1 of inner steps, but "
-            f"inner = {inner} was given."
+            f"inner = {method.inner} was given."
         )
     check_choice(method, "refresh", ("inner", "outer"))
 
