@@ -10,7 +10,20 @@ from mossp.constants import Constants, estimate_constants
 from mossp.data import Sampler, Stream
 from mossp.feasibility import restore
 from mossp.gradients import check_gradients
-from mossp.methods import CLCDC, IMBA, METHODS, MLALM, SALM, SDC, SMAG, SPD, SPDC, SSDC, MoSSP
+from mossp.methods import (
+    CLCDC,
+    IMBA,
+    METHODS,
+    MLALM,
+    SALM,
+    SDC,
+    SMAG,
+    SPD,
+    SPDC,
+    SSDC,
+    MoSSP,
+    MoSSPAL,
+)
 from mossp.momentum import SVRG, Full, Plain, Polyak, Recursive, Truncated
 from mossp.problem import Problem
 from mossp.regularizers import (
@@ -68,6 +81,7 @@ __all__ = [
     "L1MinusL2",
     "LogSum",
     "MoSSP",
+    "MoSSPAL",
     "Nonnegative",
     "Plain",
     "Polyak",

@@ -11,7 +11,6 @@ something is missing; 130 interrupted.
 import contextlib
 import dataclasses
 import importlib.util
-import inspect
 import json
 import math
 import os
@@ -301,29 +300,40 @@ def keep_compiled_programs() -> Path | None:
 # mossp methods ----------------------------------------------------------------------------------
 
 
-def _methods() -> int:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+CONSTRAINTS = {"any": "any", "inequalities": "c_I", "linear": "Ax = b", "none": "none*"}
+CONCAVE = {"any": "any", "smooth": "smooth+", "zero": "none"}
+METHOD_COLUMNS = ("name", "reference", "constr.", "g", "loops", "samples", "claim", "cost")
+METHODS_FOOT = """\
+* with constraints it runs on the penalty problem f + rho/2 ||c||^2 + h - g
++ a g with kinks is replaced by its Moreau envelope
+samples  L-smooth: f is; mean-sq.: the samples are, in mean square; Hölder: their
+         gradients are; bounded: second moments; full: deterministic
+claim    complexity to an eps-critical (eps-KKT) point that the article states
+cost     gradients a step: mini-batches B, or all N samples
+Which one for which problem, and what each gives up: docs/methods.md"""
 
+
+def _methods() -> int:
     from mossp import METHODS
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "method", "gradient estimator"):
-        table.add_column(column)
+    rows = [METHOD_COLUMNS]
     for name, make in METHODS.items():
         method = make()
-        estimator = _first_sentence(getattr(method, "momentum", None))
-        table.add_row(Text(name, style="bold"), Text(_first_sentence(method)), Text(estimator))
-    Console(highlight=False).print(table)
+        about = method.about
+        rows.append((
+            name,
+            f"{about.reference} {about.year}",
+            CONSTRAINTS[about.constraints],
+            CONCAVE[about.concave],
+            "1" if about.single_loop else "2",
+            about.assumption,
+            about.complexity,
+            "N" if method.momentum.full else f"{method.momentum.gradients} B",
+        ))  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [" ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    print("\n".join([lines[0], "-" * len(max(lines, key=len)), *lines[1:], "", METHODS_FOOT]))
     return SUCCESS
-
-
-def _first_sentence(thing: Any) -> str:
-    """Of the docstring of its class; empty for None."""
-    text = "" if thing is None else inspect.getdoc(type(thing)) or type(thing).__name__
-    return " ".join(text.split("\n\n")[0].split()).split(". ")[0].rstrip(".")
 
 
 if __name__ == "__main__":

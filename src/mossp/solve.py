@@ -133,6 +133,9 @@ class Solve:
         self.structure = Structure.of(arguments.x0)
         self.stream = problem.data if isinstance(problem.data, Stream) else None
         self.notes: list[str] = []
+        self.form = arguments.method.form(self.oracles)
+        if self.form:
+            self.notes.append(f"{arguments.name} was run {self.form}.")
         self.hessian_products = 0
         self.early: Status | None = None  # INTERRUPTED or STOPPED
         self.given = self.structure.ravel(arguments.x0, arguments.dtype)
@@ -381,8 +384,8 @@ class Solve:
     def settings(self) -> dict[str, Any]:
         a = self.a
         return {
-            "method": a.name, "schedule": type(a.rule).__name__, "steps": a.steps,
-            "batch_size": a.batch_size, "replicas": a.replicas, "seed": a.seed,
+            "method": a.name, "form": self.form, "schedule": type(a.rule).__name__,
+            "steps": a.steps, "batch_size": a.batch_size, "replicas": a.replicas, "seed": a.seed,
             "output": a.output, "dtype": str(a.dtype), "samples": self.problem.samples,
             "variables": self.structure.size, "constraints": self.oracles.m,
             "regularizer": type(self.problem.regularizer).__name__,

@@ -10,6 +10,7 @@ from mossp.methods.clcdc import CLCDC
 from mossp.methods.imba import IMBA
 from mossp.methods.mlalm import MLALM
 from mossp.methods.mossp import MoSSP
+from mossp.methods.mossp_al import MoSSPAL
 from mossp.methods.reach import objection
 from mossp.methods.salm import SALM
 from mossp.methods.sdc import SDC
@@ -23,6 +24,7 @@ from mossp.problem import Oracles
 METHODS: dict[str, Callable[[], Method]] = {
     "mossp-r": lambda: MoSSP(momentum=Recursive()),
     "mossp-p": lambda: MoSSP(momentum=Polyak()),
+    "mossp-al": lambda: MoSSPAL(momentum=Recursive()),
     "spdc-r": lambda: SPDC(momentum=Recursive()),
     "spdc-p": lambda: SPDC(momentum=Polyak()),
     "salm-r": lambda: SALM(momentum=Recursive()),
@@ -61,6 +63,7 @@ __all__ = [
     "About",
     "Method",
     "MoSSP",
+    "MoSSPAL",
     "objection",
     "within_reach",
 ]

@@ -27,8 +27,10 @@ class About(NamedTuple):
     # "any"; "smooth": a nonsmooth g is replaced by its Moreau envelope; "zero"
     concave: str
     single_loop: bool
-    assumption: str  # on the samples
-    complexity: str  # to an eps-critical (eps-KKT) point, in steps of the article
+    # On the samples: "L-smooth" (f is), "mean-sq." (Assumption 3.1 of the paper: the samples are,
+    # in mean square), "Hölder" (gradients), "bounded" (second moments), "full" (deterministic)
+    assumption: str
+    complexity: str  # claimed, to an eps-critical (eps-KKT) point; "-" without a claim
 
 
 class Method(eqx.Module):
@@ -52,6 +54,15 @@ class Method(eqx.Module):
         """Whether it converges to a KKT point itself, not only to the neighbourhood of one."""
         vanishing = self.momentum.full or self.momentum.anchored
         return self.multipliers is not None and vanishing
+
+    def form(self, oracles: Oracles) -> str:
+        """How it is applied where the problem is not of its article's own class; else empty."""
+        forms = []
+        if self.about.constraints == "none" and oracles.m:
+            forms.append("on the penalty problem f + rho/2 ||c||^2 + h - g")
+        if self.about.concave == "smooth" and not oracles.regularizer.smooth:
+            forms.append("with the Moreau envelope of g in place of g")
+        return " and ".join(forms)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         """(mu, eta) from the smoothness L of f and the stable step 1 / L_rho on Q_rho."""

@@ -71,8 +71,8 @@ class CLCDC(Method):
             constraints="linear",
             concave="any",
             single_loop=False,
-            assumption="deterministic",
-            complexity="eps^-3 log",
+            assumption="full",
+            complexity="eps^-3",
         )
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:

@@ -82,7 +82,7 @@ class IMBA(Method):
 
     >>> import mossp
     >>> mossp.IMBA(inexact=False).about.reference
-    'Yu, Pong, Lu (SCP_ls)'
+    'Yu, Pong, Lu'
     """
 
     momentum: Momentum = Full()
@@ -95,12 +95,12 @@ class IMBA(Method):
     @property
     def about(self) -> About:
         return About(
-            "Liu, Pan, Bi (iMBAdc)" if self.inexact else "Yu, Pong, Lu (SCP_ls)",
+            "Liu, Pan, Bi" if self.inexact else "Yu, Pong, Lu",
             2025 if self.inexact else 2021,
             constraints="inequalities",
             concave="any",
             single_loop=False,
-            assumption="deterministic",
+            assumption="full",
             complexity="eps^-2" if self.inexact else "-",
         )
 

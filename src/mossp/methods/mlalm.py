@@ -64,7 +64,7 @@ class MLALM(Method):
             constraints="any",
             concave="any" if self.dc else "zero",
             single_loop=True,
-            assumption="mean-squared smooth",
+            assumption="mean-sq.",
             complexity="eps^-3",
         )
 

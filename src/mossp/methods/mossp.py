@@ -54,12 +54,12 @@ class MoSSP(Method):
     def about(self) -> About:
         recursive = self.momentum.gradients == 2
         return About(
-            "Li, Cui, Wang, Algorithm 2" if recursive else "Li, Cui, Wang, Algorithm 1",
+            "Li, Cui, Wang",
             2026,
             constraints="any",
             concave="any",
             single_loop=True,
-            assumption="mean-squared smooth" if recursive else "L-smooth",
+            assumption="mean-sq." if recursive else "L-smooth",
             complexity="eps^-3" if recursive else "eps^-4",
         )
 

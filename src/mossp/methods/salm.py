@@ -53,12 +53,12 @@ class SALM(Stages):
     @property
     def about(self) -> About:
         return About(
-            "Li, Cui, Wang, baseline after Sun, Sun",
+            "Li, Cui, Wang",
             2026,
             constraints="any",
             concave="any",
             single_loop=False,
-            assumption="L-smooth" if self.momentum.gradients == 1 else "mean-squared smooth",
+            assumption="L-smooth" if self.momentum.gradients == 1 else "mean-sq.",
             complexity="-",
         )
 

@@ -58,12 +58,12 @@ class SDC(Method):
     def about(self) -> About:
         recursive = self.momentum.gradients == 2
         return About(
-            "Chayti, Jaggi, Algorithm 2",
+            "Chayti, Jaggi",
             2025,
             constraints="none",
             concave="smooth",
             single_loop=True,
-            assumption="mean-squared smooth" if recursive else "L-smooth",
+            assumption="mean-sq." if recursive else "L-smooth",
             complexity="eps^-4",
         )
 

@@ -65,7 +65,7 @@ class SMAG(Method):
             constraints="none",
             concave="any",
             single_loop=True,
-            assumption="bounded moments",
+            assumption="bounded",
             complexity="eps^-4",
         )
 

@@ -51,12 +51,12 @@ class SPDC(Stages):
     @property
     def about(self) -> About:
         return About(
-            "Li, Cui, Wang, baseline after Xu et al. and Nitanda, Suzuki",
+            "Li, Cui, Wang",
             2026,
             constraints="none",
             concave="any",
             single_loop=False,
-            assumption="L-smooth" if self.momentum.gradients == 1 else "mean-squared smooth",
+            assumption="L-smooth" if self.momentum.gradients == 1 else "mean-sq.",
             complexity="-",
         )
 

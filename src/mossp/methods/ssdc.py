@@ -50,13 +50,13 @@ class SSDC(Stages):
     @property
     def about(self) -> About:
         return About(
-            "Xu, Qi, Lin, Jin, Yang",
+            "Xu et al.",
             2019,
             constraints="none",
             concave="any",
             single_loop=False,
-            assumption="nu-Hölder",
-            complexity="eps^(-4/nu)",
+            assumption="Hölder",
+            complexity="eps^-4/nu",
         )
 
     def length(self, k: Any) -> Any:

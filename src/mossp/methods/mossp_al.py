@@ -1,0 +1,95 @@
+"""MoSSP with multipliers in the single loop: an augmented Lagrangian in place of the penalty.
+
+    q    = lam + rho c(x)                                  (inequalities: [.]_+)
+    S    = d + J(x) q
+    x+   = prox_{mu h}(z - mu S)
+    z+   = z - beta (prox_{mu g}(z) - x+)
+    lam+ = lam + dual rho c(x+), kept within +-bound       (inequalities: [.]_+)
+
+The penalty's violation ||lam*|| / rho is gone, so that rho can be moderate and mu large.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from mossp.certificate import Witness
+from mossp.methods.base import About, Method
+from mossp.momentum import Momentum, Recursive, in_range
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class State(NamedTuple):
+    x: Vector
+    z: Vector
+    lam: Vector
+    memory: Any
+    v: Vector  # of the last step: z - mu S, so that x = prox_{mu h}(v)
+    y: Vector  # of the last step: prox_{mu g}(z)
+
+
+class MoSSPAL(Method):
+    """Momentum-based single-loop stochastic method with multipliers.
+
+    >>> import mossp
+    >>> mossp.MoSSPAL(momentum=mossp.SVRG()).exact
+    True
+    """
+
+    momentum: Momentum = Recursive()
+    beta: Any = 1.0
+    dual: Any = 0.1  # the dual step in units of rho
+    bound: Any = 1e6  # on every multiplier
+
+    def __check_init__(self) -> None:
+        if not in_range(self.beta, lambda beta: 0 < beta <= 1):
+            raise ValueError(f"MoSSPAL needs 0 < beta <= 1, but beta = {self.beta} was given.")
+        if not in_range(self.dual, lambda dual: 0 < dual <= 1):
+            raise ValueError(f"MoSSPAL needs 0 < dual <= 1, but dual = {self.dual} was given.")
+
+    @property
+    def multipliers(self) -> float:  # type: ignore[override]
+        """rho in units of L / ||J||^2: noise asks for more of it."""
+        return 5.0 if self.momentum.full or self.momentum.anchored else 20.0
+
+    @property
+    def about(self) -> About:
+        return About(
+            "mossp",
+            2026,
+            constraints="any",
+            concave="any",
+            single_loop=True,
+            assumption="mean-sq." if self.momentum.gradients == 2 else "L-smooth",
+            complexity="-",
+        )
+
+    def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
+        lam = jnp.zeros(oracles.m, x0.dtype)
+        return State(x0, x0, lam, self.momentum.init(d0, x0), x0, x0)
+
+    def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
+        mu, rho, alpha, _ = parameters
+        reg, x, z, lam = oracles.regularizer, state.x, state.z, state.lam
+        d, memory = self.momentum.update(self.gradient(oracles, batch), state.memory, x, alpha)
+        S = d + oracles.constraint_gradient(x, rho, lam)
+        v = z - mu * S
+        x = reg.prox_h(v, mu)
+        y = reg.prox_g(z, mu)
+        lam = oracles.active(lam + self.dual * rho * oracles.c(x))
+        lam = jnp.clip(lam, -self.bound, self.bound)
+        return State(x, z - self.beta * (y - x), lam, memory, v, y)
+
+    def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
+        mu, rho = parameters.mu, parameters.rho
+        x, z, lam, _, v, y = state
+        z = z + self.beta * (y - x)  # before the step
+        return Witness(x, y, s_h=(v - x) / mu, s_g=(z - y) / mu, lam=lam, rho=rho)
+
+    def rescale(self, state: State, ratio: Any) -> State:
+        return state._replace(z=state.x + ratio * (state.z - state.x))
