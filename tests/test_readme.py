@@ -1,4 +1,4 @@
-"""The README's examples run and print what they say."""
+"""The examples of the README and of the pages in docs/ run and print what they say."""
 
 import contextlib
 import io
@@ -7,8 +7,17 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+BLOCKS = blocks(README)
+IN_DOCS = [(page.name, block) for page in PAGES[1:] for block in blocks(page)]
 
 
 def run(block: str) -> list[str]:
@@ -34,6 +43,17 @@ def test_sphere_example_converges_and_finds_the_support():
     assert {0, 1} <= set(support) and len(support) < 30
 
 
-def test_files_that_the_readme_names_exist():
-    for target in re.findall(r"\]\(((?!http)[^)#]+)\)", README.read_text(encoding="utf-8")):
-        assert (README.parent / target).exists(), target
+@pytest.mark.parametrize(("page", "block"), IN_DOCS, ids=[page for page, _ in IN_DOCS])
+def test_examples_in_docs_print_what_they_state(page, block):
+    """A comment after print(...) is the line printed; "..." stands for the rest of it."""
+    stated = re.findall(r"print\(.*\)\s*# (.*)", block)
+    lines = run(block)
+    assert len(lines) == len(stated) > 0
+    for line, text in zip(lines, stated, strict=True):
+        assert line.startswith(text.removesuffix("...").rstrip()) if "..." in text else line == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_files_that_a_page_names_exist(page):
+    for target in re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target

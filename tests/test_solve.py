@@ -28,11 +28,13 @@ import scipy.stats
 
 import mossp
 import mossp.loop
-from mossp import METHODS, Status, losses, schedules
+from mossp import Status, losses, schedules
 from mossp.arguments import checked_batch_size
 from mossp.data import NoData
 from mossp.draws import Draws
 from mossp.outcome import best_replica
+
+METHODS = ("mossp-p", "mossp-r")  # the others: test_matrix.py
 
 # One shape for nearly all tests, so that programs are shared.
 N, n, BATCH = 200, 6, 16

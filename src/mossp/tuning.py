@@ -21,6 +21,10 @@ that d is averaged over the last tenth of the run (an alpha of a damps with a ti
 sigma sqrt(mu / L): so mu falls as well, to K^{-1/2} / L where it is larger than that. Under a
 strong penalty it is smaller from the start. An estimator that does not average (Plain) gets all
 of this from steps that shrink like alpha; one whose noise vanishes (SVRG, Full) needs none of it.
+
+Polyak momentum lags behind by 1 / alpha steps, while -g and the constraints act at once. Where
+these bend downwards by kappa, small motions obey x'' / mu + (alpha / mu - kappa) x' + ... = 0: they
+die out only if mu < alpha / kappa, of which half is taken.
 """
 
 from __future__ import annotations
@@ -94,7 +98,7 @@ def retune(
     # A loss without curvature still needs a finite step: one that moves x by at most 1000 ||x||.
     L = jnp.maximum(L, 1e-3 * jnp.linalg.norm(d) / jnp.maximum(jnp.linalg.norm(x), 1.0))
     L = jnp.maximum(L, jnp.finfo(x.dtype).tiny ** 0.5)
-    rho, step = jnp.zeros_like(L), 1 / L
+    rho, step, bend = jnp.zeros_like(L), 1 / L, jnp.zeros_like(L)
     if oracles.m:
         c = oracles.c(x)
         trial = reg.prox_h(x - d / L, 1 / L)
@@ -123,13 +127,17 @@ def retune(
             same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
             rho = jnp.where(same, schedule.rho, rho)
         step = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
-    mu, eta = method.sizes(L, step)
-    if method.momentum.full or method.momentum.anchored:
-        mu_end = jnp.ones_like(L)
-    elif method.momentum.averages:
+    mu_end = jnp.ones_like(L)
+    if not (method.momentum.full or method.momentum.anchored):
         mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * step))
-    else:
-        mu_end = jnp.minimum(jnp.minimum(1.0, tuner.K**-0.5 / (L * step)), 200 / tuner.K)
+        if not method.momentum.averages:
+            mu_end = jnp.minimum(mu_end, 200 / tuner.K)
+        elif method.momentum.gradients == 1:
+            most = 0.5 / (concave_curvature(oracles, x) + bend)  # mu / alpha
+            step = jnp.minimum(step, schedule.alpha * most)
+            mu_end = jnp.minimum(mu_end, schedule.alpha * schedule.alpha_end * most / step)
+    mu_end = mu_end * method.settle
+    mu, eta = method.sizes(L, step)
     change = lambda s: (s.rho, s.mu, s.eta, s.mu_end)  # noqa: E731
     new = eqx.tree_at(change, schedule, (rho, mu, eta, mu_end))
     ratio = new.at(tuner.k).mu / schedule.at(tuner.k).mu
@@ -148,6 +156,20 @@ def strong_enough(
     felt = jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.active(c)))
     length = jnp.maximum(jnp.linalg.norm(lam), felt)
     return jnp.clip(length / tuner.target, 5 * unit, strongest)
+
+
+def concave_curvature(oracles: Oracles, x: Vector) -> Any:
+    """How much g bends at x: the derivative of v = (x - prox_{t g}(x)) / t for a small t."""
+    t = jnp.finfo(x.dtype).eps ** 0.25
+
+    def bent(v: Vector) -> Vector:
+        moved = jax.jvp(lambda x: oracles.regularizer.prox_g(x, t), (x,), (v,))[1]
+        return (v - moved) / t
+
+    bend = spectral_norm(bent, x.size, x.dtype)
+    # Kinks bend by 1 / t, which says nothing of the pieces between them.
+    smallest = jnp.finfo(x.dtype).tiny ** 0.5
+    return jnp.where(jnp.isfinite(bend) & (bend < 0.5 / t), bend, 0.0) + smallest
 
 
 def jacobian_scale(oracles: Oracles, x: Vector, trial: Vector, rows: Vector) -> Any:

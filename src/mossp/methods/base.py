@@ -37,11 +37,13 @@ class Method(eqx.Module):
     """One step of a method costs one mini-batch; double loops count inner steps.
 
     `multipliers` is rho in units of L_f / ||J||^2 for a method with multipliers, which needs no
-    large one; None for a penalty.
+    large one; None for a penalty. `settle` is the part of mu that is left at the end of a tuned
+    run, for methods whose answer depends on mu.
     """
 
     momentum: eqx.AbstractVar[Momentum]
     multipliers: ClassVar[float | None] = None
+    settle: ClassVar[float] = 1.0
     subgradient_of_h: ClassVar[bool] = False  # whether steps may leave the domain of h
 
     @property

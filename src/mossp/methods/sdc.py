@@ -47,12 +47,13 @@ class SDC(Method):
 
     momentum: Momentum = Recursive()
     h: str = eqx.field(default="prox", static=True)
+    settle = 0.5
 
     def __check_init__(self) -> None:
         check_choice(self, "h", ("prox", "subgradient"))
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
-        return step / 2, step / 3  # eta = 1 / (1 / mu + L_rho)
+        return step, step / 2  # eta = 1 / (1 / mu + L_rho)
 
     @property
     def about(self) -> About:

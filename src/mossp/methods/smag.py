@@ -55,7 +55,7 @@ class SMAG(Method):
         check_choice(self, "h", ("prox", "subgradient"))
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
-        return step / 2, step / 4
+        return 2 * step, step / 2
 
     @property
     def about(self) -> About:

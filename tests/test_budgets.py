@@ -1,0 +1,332 @@
+"""Gradients counted one by one, budgets, cut and resumed runs, exact methods, endless schedules."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mossp
+import mossp.loop
+from mossp import METHODS, SVRG, Status, losses
+from mossp.arguments import checked_tol
+from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
+
+N, n, BATCH = 24, 3, 4
+X = np.random.default_rng(0).normal(size=(N, n)) + 1.0
+START = np.array([0.3, 0.2, 0.1])
+FLAT = Constant(rho=5.0, mu=0.02, alpha=0.1)
+
+differentiated: list[int] = []  # the rows of every batch whose gradient was taken
+
+
+@jax.custom_vjp
+def loss(x, rows):
+    return 0.5 * jnp.mean((rows @ x - 1.0) ** 2)
+
+
+def backward(saved, scale):
+    x, rows = saved
+    jax.debug.callback(lambda _: differentiated.append(len(rows)), x[0])
+    return scale * (rows @ x - 1.0) @ rows / len(rows), None
+
+
+loss.defvjp(lambda x, rows: (loss(x, rows), (x, rows)), backward)
+
+
+def plane(x):
+    return jnp.sum(x) - 1.0
+
+
+def ball(x):
+    return x @ x - 0.2
+
+
+EQUAL = mossp.Problem(loss, X, mossp.L1(0.01), equality=plane)
+INSIDE = mossp.Problem(loss, X, mossp.L1(0.01), inequality=ball)
+SMOOTH = mossp.Problem(losses.squared, (X, np.ones(N)), equality=plane)  # has Hessians, too
+BALLS = ("imba-dc", "scp-ls")
+
+
+def run(method, **settings):
+    problem = INSIDE if method in BALLS else EQUAL
+    given = {"schedule": FLAT, "batch_size": BATCH, "seed": 0}
+    return mossp.solve(problem, START, method=method, **{**given, **settings})
+
+
+def counted(method, **settings):
+    """(the result, samples differentiated by the last step)."""
+    seen = []
+
+    def look(progress):
+        jax.effects_barrier()
+        # A full mean looks at one row more, with which it takes off what fills its last block.
+        seen.append((progress.step, progress.gradients, sum(differentiated)
+                     - differentiated.count(1)))  # fmt: skip
+
+    differentiated.clear()
+    r = run(method, callback=look, output="random", **settings)  # "random" is never cut short
+    assert seen[-1][:2] == (r.steps, r.gradients)
+    assert all(gradients == samples for _, gradients, samples in seen)
+    return r, seen[-1][2]
+
+
+# Gradients and budgets ------------------------------------------------------------------------
+
+TWICE = {"mossp-r", "mossp-al", "spdc-r", "salm-r", "mlalm", "sdc-recursive"}  # recursive momentum
+FULL = {"clcdc-alm", "imba-dc", "scp-ls"}
+OUTER = mossp.SPDC(refresh="outer", inner=3)
+OTHERS = {  # samples in K steps, by hand
+    "SVRG": (mossp.MLALM(momentum=SVRG(epoch=3)), lambda K: 2 * BATCH * K + N * math.ceil(K / 3)),
+    "outer": (OUTER, lambda K: 2 * BATCH * K),  # a step is a stage of three inner steps
+}
+
+
+def cost(name):
+    if name in OTHERS:
+        return OTHERS[name]
+    a_step = N if name in FULL else 2 * BATCH if name in TWICE else BATCH
+    return name, lambda K: a_step * K
+
+
+@pytest.mark.parametrize("name", [*METHODS, *OTHERS])
+def test_a_budget_buys_as_many_steps_as_fit(name):
+    """133 gradients: 33, 16 or 5 steps, in double loops amid a stage."""
+    method, samples = cost(name)
+    for budget in (133, samples(3)):
+        r, seen = counted(method, gradients=budget)
+        assert r.gradients == seen == samples(r.steps) <= budget < samples(r.steps + 1)
+    assert r.steps == 3
+    assert counted(method, steps=2, gradients=133)[1] == samples(2)
+    assert r.tol == (1e-10 if name in FULL or name == "SVRG" else 1e-2)
+    with pytest.raises(ValueError, match=f"budget of {samples(1) - 1} gradients.*{samples(1)}"):
+        run(method, gradients=samples(1) - 1)
+
+
+class Ahead(Constant):
+    """Ten samples behind d_0."""
+
+    def b0(self, momentum, K):
+        return 10
+
+
+def test_initial_batches_are_counted():
+    """b0 = 10: three mini-batches, of which the first step's own is one."""
+    for method, a_step in (("mossp-p", BATCH), ("mossp-r", 2 * BATCH)):
+        rule = Ahead(rho=5.0, mu=0.02, alpha=0.1)
+        r, seen = counted(method, gradients=133, schedule=rule)
+        assert r.gradients == seen == 2 * BATCH + a_step * r.steps <= 133 < seen + a_step
+
+
+@pytest.mark.parametrize(
+    ("method", "schedule", "budget", "steps", "gradients"),
+    [
+        ("mossp-r", "auto", 139, 16, BATCH + 16 * 2 * BATCH),  # one to be tuned from
+        ("clcdc-alm", "auto", 5 * N - 1, 3, N + 3 * N),
+        ("mossp-r", "theorem", 8000, 999, 2 * BATCH + 999 * 2 * BATCH),  # b0 = 999^(1/3)
+        ("mossp-r", "theorem", 7999, 998, 2 * BATCH + 998 * 2 * BATCH),
+    ],
+)
+def test_initial_batches_of_schedules(method, schedule, budget, steps, gradients):
+    settings = {"schedule": schedule, "batch_size": BATCH, "output": "random"}
+    r = mossp.solve(SMOOTH, START, method=method, gradients=budget, **settings)
+    assert (r.steps, r.gradients) == (steps, gradients)
+
+
+# Cut and resumed ------------------------------------------------------------------------------
+
+CUT = ["spdc-r", "salm-p", "ssdc-spg", "clcdc-alm", "imba-dc"]
+
+
+def same(a, b):
+    """Bit for bit."""
+    assert (a.steps, a.gradients, a.status, a.success) == (
+        b.steps,
+        b.gradients,
+        b.status,
+        b.success,
+    )
+    for name in ("steps", "gradients", "objective", "violation", "proximity"):
+        assert np.array_equal(getattr(a.trace, name), getattr(b.trace, name)), name
+    assert np.array_equal(a.xs, b.xs) and np.array_equal(a.funs, b.funs)
+    assert a.certificate.criticality == b.certificate.criticality
+
+
+@functools.cache
+def whole(method):
+    return run(method, steps=57, output="random")
+
+
+@pytest.mark.parametrize("method", CUT)
+def test_a_resumed_run_is_the_unbroken_one(method, tmp_path):
+    file = tmp_path / "run.npz"
+    for step in (3, 8, 24):  # amid stages
+        stop = lambda progress, step=step: progress.step >= step  # noqa: E731
+        cut = run(method, steps=57, output="random", checkpoint=file, callback=stop)
+        assert cut.status is Status.STOPPED and step <= cut.steps < step + 3
+    same(run(method, steps=57, output="random", checkpoint=file), whole(method))
+
+
+@pytest.mark.parametrize("method", CUT)
+def test_chunks_change_nothing(method, monkeypatch):
+    monkeypatch.setattr(mossp.loop, "FIRST_CHUNK", 1)
+    monkeypatch.setattr(mossp.loop, "CHUNK_SECONDS", 0.0)
+    same(run(method, steps=57, output="random"), whole(method))
+
+
+def test_replicas_do_not_depend_on_their_company():
+    method = "spdc-r"
+    three = run(method, steps=57, replicas=3, output="random")
+    two = run(method, steps=57, replicas=2, output="random")
+    np.testing.assert_allclose(two.xs, three.xs[:2], atol=1e-10, rtol=0)
+    np.testing.assert_allclose(whole(method).xs, three.xs[:1], atol=1e-10, rtol=0)
+    assert len(np.unique(three.xs.round(6), axis=0)) == 3
+    assert three.gradients == whole(method).gradients  # of each replica
+
+
+def test_an_exact_run_stops_where_it_would_have_when_resumed(tmp_path):
+    unbroken = run("imba-dc", steps=400)
+    file = tmp_path / "run.npz"
+    run("imba-dc", steps=400, checkpoint=file, callback=lambda progress: progress.step >= 2)
+    same(run("imba-dc", steps=400, checkpoint=file), unbroken)
+    assert unbroken.steps < 400
+
+
+# Exact methods --------------------------------------------------------------------------------
+
+EXACT = {"clcdc-alm": "clcdc-alm", "imba-dc": "imba-dc", "scp-ls": "scp-ls",
+         "SVRG": mossp.MLALM(momentum=SVRG())}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_methods_stop_when_certified(name):
+    method, settings = EXACT[name], {"steps": 4000, "schedule": Constant(rho=5.0, mu=0.04)}
+    r = run(method, **settings)
+    assert r.tol == 1e-10 and r.success and r.status is Status.CONVERGED
+    assert r.steps < 4000 and r.certificate.criticality <= 1e-10 and r.violation <= 1e-10
+    if name == "SVRG":  # an anchor after each pass over the data
+        assert r.gradients == 2 * BATCH * r.steps + N * math.ceil(r.steps / 6)
+    else:
+        assert r.gradients == N * r.steps
+    assert mossp.stationarity(INSIDE if name in BALLS else EQUAL, r.x) < 1e-9
+    rough = run(method, **settings, tol=1e-3, replicas=2)
+    assert rough.tol == 1e-3 and rough.success and rough.steps <= r.steps
+
+
+def test_the_default_tolerance():
+    exact = [METHODS[name]() for name in FULL] + [mossp.SALM(momentum=mossp.Full())]
+    exact += [kind(momentum=SVRG()) for kind in (mossp.MLALM, mossp.SALM)]
+    for method in exact:
+        assert checked_tol(None, np.dtype("float64"), method) == 1e-10
+        assert checked_tol(None, np.dtype("float32"), method) == 1e-4
+    for name in METHODS:
+        if name not in FULL:
+            assert checked_tol(None, np.dtype("float64"), METHODS[name]()) == 1e-2
+    penalty = mossp.MoSSP(momentum=SVRG())  # leaves a violation, however exact its gradients
+    assert checked_tol(None, np.dtype("float64"), penalty) == 1e-2
+
+
+def test_others_do_not_stop_early():
+    for method in ("mossp-r", "salm-p"):
+        r = run(method, steps=300, tol=1e3)
+        assert r.success and r.steps == 300
+
+
+# Schedules ------------------------------------------------------------------------------------
+
+CONSTANTS = mossp.Constants(L_f=1.5, L_batch=4.0, sigma=1.0, G=2.0, G_c=2.0, C=0.5, L_c=3.0)
+RECURSIVE, POLYAK = mossp.Recursive(), mossp.Polyak()
+STABLE = 1 / (4.0 + 0.7 * (2.0**2 + 0.5 * 3.0))  # 1 / (L + rho0 (G_c^2 + C L_c))
+FORMULAS = {  # powers of k = 1, 2, ... in rho, mu and alpha
+    "alacaoglu-wright, R": (AlacaogluWright, RECURSIVE, (1 / 4, -1 / 4, -1 / 2)),
+    "alacaoglu-wright, P": (AlacaogluWright, POLYAK, (1 / 4, -1 / 4, -1 / 2)),
+    "lu-mei-xiao, R": (LuMeiXiao, RECURSIVE, (1 / 3, -1 / 3, -2 / 3)),
+    "lu-mei-xiao, P": (LuMeiXiao, POLYAK, (1 / 4, -1 / 2, -1 / 2)),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_formulas(name):
+    rule, momentum, (r, m, a) = FORMULAS[name]
+    own = rule(rho0=0.7, mu0=0.3, alpha0=0.5).schedule(momentum, 1, CONSTANTS)
+    stable = rule(rho0=0.7).schedule(momentum, 10**6, CONSTANTS)
+    with jax.enable_x64(True):
+        for k in (1, 2, 7, 10_000):
+            now = own.at(k - 1)
+            assert now.rho == pytest.approx(0.7 * k**r, rel=1e-12)
+            assert now.mu == now.eta == pytest.approx(0.3 * k**m, rel=1e-12)
+            assert now.alpha == pytest.approx(0.5 * k**a, rel=1e-12)
+            assert stable.at(k - 1).mu == pytest.approx(STABLE * k**m, rel=1e-12)
+            assert stable.at(k - 1).alpha == pytest.approx(k**a, rel=1e-12)
+            if rule is LuMeiXiao:
+                logs = LuMeiXiao(log=True).schedule(momentum, 1, CONSTANTS).at(k - 1)
+                assert logs.mu == pytest.approx(k**m / (4 * math.log(k + 2)), rel=1e-12)
+    assert rule().b0(momentum, 10**6) == 1 and rule().feasible_enough(momentum, 100) == math.inf
+
+
+def test_truncation():
+    """A linear loss of slope 1e6: every step goes mu_k radius and no further."""
+    slope = np.array([3e5, 4e5, 0.0])
+    problem = mossp.Problem(lambda x: jnp.array([3e5, 4e5, 0.0]) @ x)
+    moved = sum(0.01 * k ** (-1 / 3) for k in range(1, 11))
+    rule = LuMeiXiao(mu0=0.01, radius=2.0)
+    for method in ("mossp-r", mossp.MoSSP(momentum=mossp.Truncated(RECURSIVE, 2.0))):
+        r = mossp.solve(problem, START, method=method, schedule=rule, steps=10)
+        np.testing.assert_allclose(r.x, START - 2.0 * moved * slope / 5e5, atol=1e-9)
+    free = mossp.solve(problem, START, schedule=LuMeiXiao(mu0=0.01), steps=10)
+    np.testing.assert_allclose(free.x, START - moved * slope, rtol=1e-9)
+    made = LuMeiXiao().estimator(POLYAK, CONSTANTS)
+    assert (made.radius, made.inner) == (30.0, POLYAK)  # 10 (||grad f|| + sigma)
+    assert LuMeiXiao(radius=2.0).estimator(made, CONSTANTS) is made
+
+
+def sphere(x):
+    return x @ x - 1.0
+
+
+TARGET = 1.15 * np.array([0.8, -0.6, 0.0])
+NOISE = np.concatenate([X - X.mean(axis=0), X.mean(axis=0) - X]) / 2
+
+
+def spread(x, rows):
+    return 0.5 * jnp.mean(jnp.sum((x - rows) ** 2, axis=1))
+
+
+SPHERE = mossp.Problem(spread, TARGET + NOISE, mossp.L1(0.0), equality=sphere)
+BEST = 0.5 * (0.15**2 + np.mean(np.sum(NOISE**2, axis=1)))
+
+
+@pytest.mark.parametrize("method", ["mossp-r", "mossp-p"])
+@pytest.mark.parametrize("schedule", ["alacaoglu-wright", "lu-mei-xiao"])
+def test_endless_schedules_solve_the_sphere(schedule, method):
+    x0 = np.array([0.1, 0.2, 0.9])
+    settings = {"method": method, "schedule": schedule, "batch_size": 8}
+    r = mossp.solve(SPHERE, x0, steps=20_000, **settings)
+    assert abs(r.fun - BEST) <= 1e-3 and r.violation <= 2e-2
+    timed = mossp.solve(SPHERE, x0, seconds=0.2, **settings)
+    assert timed.steps > 256 and 0.2 <= timed.seconds < 5.0
+    assert abs(timed.fun - BEST) <= 1e-2 and timed.violation <= 1e-1
+
+
+@pytest.mark.parametrize(("method", "l"), [("mossp-p", 1 / 4), ("mossp-r", 1 / 3)])
+@pytest.mark.parametrize("C", [1.0, 0.01])
+def test_phase_one_goes_as_far_as_needed_and_no_further(method, l, C):
+    K, unit = 4096, np.array([0.8, 0.0, -0.6])
+    enough = math.sqrt(C * K**-l)
+
+    def start(violation):
+        x0 = unit * math.sqrt(1 + violation)
+        r = mossp.solve(
+            SPHERE, x0, method=method, schedule=TwoPhase(C=C), steps=K, batch_size=8,
+            callback=lambda progress: True,
+        )  # fmt: skip
+        return r.trace.violation[0, 0]
+
+    assert start(0.99 * enough) == pytest.approx(0.99 * enough, rel=1e-9)  # nothing is done
+    # One Newton step for ||x||^2 = 1 leaves about v^2 / 4 of a violation v, a second one v^4.
+    assert enough**2 / 8 < start(1.01 * enough) <= enough
+    assert start(3.0) <= enough

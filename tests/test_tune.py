@@ -1,0 +1,346 @@
+"""tune: a point of the grid is the run it would be alone; one program; merits; bad grids."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mossp
+from mossp import METHODS, losses
+from mossp.methods import objection
+from mossp.schedules import Constant, LuMeiXiao, Measured, Theorem
+
+programs: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **about: (
+        programs.append(str(about.get("fun_name"))) if "backend_compile" in event else None
+    )
+)
+
+# One shape, and grids of eight points, for nearly all tests, so that programs are shared.
+N, n, BATCH, K = 40, 3, 4, 30
+rng = np.random.default_rng(0)
+X = rng.normal(size=(N, n))
+y = X @ np.array([1.0, 0.0, -1.0]) + 0.1 * rng.normal(size=N)
+START = np.array([0.8, 0.5, -0.2])
+BASE = Constant(rho=2.0, mu=0.05, alpha=0.2)
+
+
+def sphere(x):
+    return x @ x - 1.0
+
+
+def bowl(x):
+    return 0.5 * jnp.sum((x - 1.0) ** 2)
+
+
+NOISY = mossp.Problem(losses.squared, (X, y), mossp.L1MinusL2(0.05), equality=sphere)
+# Linear with g = 0, so that every method that takes equalities takes it.
+PLAIN = mossp.Problem(bowl, None, mossp.L1(0.1), equality=lambda x: jnp.sum(x) - 1.0)
+
+
+def tune(problem=NOISY, x0=START, **settings):
+    given = {"method": "mossp-r", "schedule": BASE, "steps": K, "batch_size": BATCH, "seed": 3}
+    return mossp.tune(problem, x0, **{**given, **settings})
+
+
+def alone(method, schedule, problem=NOISY, x0=START, **settings):
+    given = {"steps": K, "batch_size": BATCH, "seed": 3}
+    return mossp.solve(problem, x0, method=method, schedule=schedule, **{**given, **settings})
+
+
+def combinations(grid):
+    return [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
+
+
+def merit_of(x):
+    F = 0.5 * np.mean((X @ x - y) ** 2) + 0.05 * (np.abs(x).sum() - np.linalg.norm(x))
+    return F + abs(x @ x - 1.0)
+
+
+# A point of the grid is the run it would be alone ---------------------------------------------
+
+THREE = {"mu": [0.05, 0.1], "rho": [1.0, 5.0], "eta": [0.02, 0.04]}
+FOUR, TWO = [0.3, 0.5, 0.8, 1.0], {"rho": [1.0, 5.0]}
+EIGHT = [0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0]
+POLYAK = mossp.Polyak()
+
+
+def constant(make):
+    """(the method with some numbers, BASE with the others)."""
+
+    def point(mu=0.05, rho=2.0, alpha=0.2, eta=None, **numbers):
+        return make(**numbers), Constant(rho=rho, mu=mu, alpha=alpha, eta=eta)
+
+    return point
+
+
+def spdc(inner=5):
+    return mossp.SPDC(momentum=POLYAK, inner=int(inner))
+
+
+def salm(dual=1.0):
+    return mossp.SALM(momentum=POLYAK, dual=dual)
+
+
+CASES = {  # the method, the grid, method and schedule of one of its points, how many differ
+    "spdc-p": ("spdc-p", THREE, constant(spdc), 8),
+    "salm-p": ("salm-p", THREE, constant(salm), 4),  # its inner steps have their own length
+    "mossp-r": ("mossp-r", THREE, constant(mossp.MoSSP), 4),
+    "smag": ("smag", THREE, constant(mossp.SMAG), 8),
+    "inner": ("spdc-p", {"inner": [1, 2, 3, 5], **TWO}, constant(spdc), 8),
+    "dual": ("salm-p", {"dual": FOUR, **TWO}, constant(salm), 8),
+    "beta": ("mossp-r", {**TWO, "beta": FOUR}, constant(mossp.MoSSP), 8),
+    "beta of smag": ("smag", {"beta": FOUR, **TWO}, constant(mossp.SMAG), 8),
+    "alpha": ("mossp-r", {"alpha": EIGHT}, constant(mossp.MoSSP), 8),
+    "alpha of the estimator": (
+        mossp.MoSSP(momentum=mossp.Polyak(0.1)), {"alpha": EIGHT},
+        lambda alpha: (mossp.MoSSP(momentum=mossp.Polyak(alpha)), BASE), 8,
+    ),
+    "alpha inside of an estimator": (
+        mossp.MoSSP(momentum=mossp.Truncated(mossp.Polyak(0.1), 10.0)), {"alpha": EIGHT},
+        lambda alpha: (mossp.MoSSP(momentum=mossp.Truncated(mossp.Polyak(alpha), 10.0)), BASE), 8,
+    ),
+    "what phase one may leave": (
+        "mossp-r", {"C": [0.01, 0.1, 0.5, 1.0, 2.0, 9.0, 99.0, 999.0]},
+        lambda C: ("mossp-r", Theorem(C=C)), 2,
+    ),
+    "the radius of an odd number of points": (
+        "mossp-r", {"radius": [0.1, 1.0, 50.0]},
+        lambda radius: ("mossp-r", LuMeiXiao(radius=radius)), 3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_point_is_the_run_it_would_be_alone(name):
+    method, grid, make, different = CASES[name]
+    points = combinations(grid)
+    best = tune(method=method, grid=grid, schedule=make(**points[0])[1])
+    found = np.array([alone(*make(**values)).x for values in points])
+    np.testing.assert_allclose(best.result.xs, found, atol=1e-10, rtol=0)
+    assert len(np.unique(best.result.xs.round(9), axis=0)) == different
+    assert best.values == points[int(np.argmin([merit_of(x) for x in found]))]
+    assert best.result.steps == K
+
+
+def test_default_grid_on_mini_batches():
+    best = tune(schedule=None)
+    grid = {"rho": (5.0, 20.0, 100.0, 500.0), "step": (0.25, 0.5, 1.0, 2.0)}
+    points = combinations(grid | {"alpha": (0.03, 0.1, 0.9)})
+    assert all({name: row[name] for name in points[0]} in points for row in best.table)
+    assert len(best.table) == len(np.unique(best.result.xs, axis=0)) == 48
+    for i in (0, 7, 20, 33, 47):
+        found = alone("mossp-r", Measured(**points[i])).x
+        np.testing.assert_allclose(best.result.xs[i], found, atol=1e-10, rtol=0)
+
+
+@functools.cache
+def tuned(name):
+    return mossp.tune(PLAIN, np.zeros(2), method=name, steps=6)
+
+
+TUNED = [name for name in METHODS if name not in ("imba-dc", "scp-ls")]
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_every_method_has_a_default_grid(name):
+    best = tuned(name)
+    with jax.enable_x64(True):
+        assert objection(best.method, PLAIN.oracles(np.zeros(2)), np.zeros(2)) is None
+    assert len(best.table) in (16, 48) and np.isfinite(best.merit)
+    # As many replicas as points: the same program. The winner is one of them, whatever its merit.
+    settings = {"method": best.method, "schedule": best.schedule, "replicas": len(best.table)}
+    r = mossp.solve(PLAIN, np.zeros(2), steps=6, **settings)
+    assert np.abs(best.result.xs - r.x).max(axis=1).min() < 1e-10
+    merit = r.fun + abs(r.x.sum() - 1)
+    assert best.merit == pytest.approx(merit, abs=1e-10) == best.table[0]["merit"]
+
+
+@pytest.mark.parametrize("name", TUNED)
+@pytest.mark.parametrize("axis", [0, 1], ids=["rho", "step"])
+def test_every_number_of_the_default_grid_matters(name, axis):
+    xs = np.moveaxis(tuned(name).result.xs.reshape(4, 4, -1), axis, 0)
+    assert all(np.abs(a - b).max() > 1e-9 for a, b in itertools.combinations(xs, 2))
+
+
+# Merits and the table -------------------------------------------------------------------------
+
+
+def test_the_table():
+    best = tune(method="spdc-p", grid=THREE)
+    merits = [row["merit"] for row in best.table]
+    assert merits == sorted(merits) and best.merit == merits[0] < merits[-1]
+    points = zip(combinations(THREE), best.result.xs, strict=True)
+    by_point = {tuple(values.values()): x for values, x in points}
+    for row in best.table:
+        x = by_point[row["mu"], row["rho"], row["eta"]]
+        assert row["merit"] == pytest.approx(merit_of(x), abs=1e-12)
+        assert row["violation"] == pytest.approx(abs(x @ x - 1), abs=1e-12)
+        assert row["merit"] == pytest.approx(row["objective"] + row["violation"], abs=1e-14)
+    assert best.values == {name: best.table[0][name] for name in THREE}
+    assert best.at_edge == list(THREE)  # of two values both are ends
+    assert best.schedule == dataclasses.replace(BASE, **best.values)
+    assert len(best.summary().splitlines()) == 9 and len(best.summary(3).splitlines()) == 4
+
+
+def test_a_merit_of_ones_own():
+    seen = []
+
+    def last_one(F, v):
+        seen.append((F, v))
+        return v + 1e9 * np.arange(8)[::-1]
+
+    best = tune(method="spdc-p", grid=THREE, merit=last_one)
+    assert best.values == combinations(THREE)[-1] and len(seen) == 1
+    F, v = seen[0]
+    np.testing.assert_allclose(F + v, [merit_of(x) for x in best.result.xs], atol=1e-12)
+
+
+def test_ties_go_to_the_first_and_edges_are_named():
+    def eta(first, *others):  # no step of MoSSP has an eta: all points tie
+        best = tune(grid={"eta": [first, *others, *[0.2] * (7 - len(others))]})
+        assert best.values == {"eta": first}
+        return best.at_edge
+
+    assert eta(0.2, 0.1, 0.3) == []
+    assert eta(0.1, 0.3) == eta(0.3, 0.1) == ["eta"]
+    assert eta(0.2) == []  # a value given again and again is no edge
+    assert "eta" not in tune(grid={"eta": [0.2], "rho": EIGHT}).at_edge
+
+
+def logarithms(x):
+    return jnp.sum(x - jnp.log(x))  # NaN outside of x > 0
+
+
+def slope(x):
+    return -jnp.sum(x)
+
+
+RUNAWAYS = {  # the loss, a mu that is fine, one that is not
+    "overflow": (bowl, 0.1, 1e9),
+    "NaN after one step": (logarithms, 0.01, 50.0),
+    "off to infinity, downhill": (slope, 0.01, 1e12),
+}
+
+
+@pytest.mark.parametrize("name", RUNAWAYS)
+def test_a_run_that_fails_never_wins(name):
+    loss, good, bad = RUNAWAYS[name]
+    problem, x0 = mossp.Problem(loss), np.full(2, 1.5)
+    best = tune(problem, x0, grid={"mu": [bad, good]}, steps=200)
+    assert best.values == {"mu": good}
+    assert best.table[1]["mu"] == bad and best.table[1]["merit"] == np.inf
+    with pytest.raises(ValueError, match=r"^No point of the grid ended with a finite merit.*\.$"):
+        tune(problem, x0, grid={"mu": [bad, 2 * bad]}, steps=200)
+
+
+# Kinds of problems ----------------------------------------------------------------------------
+
+
+def tree_loss(x, rows):
+    return 0.5 * jnp.mean((rows @ jnp.append(x["a"], x["b"]) - 1.0) ** 2)
+
+
+def test_inequalities_pytrees_and_one_program():
+    """The 1-norm of both kinds of constraints; what is slack does not count."""
+    problem = mossp.Problem(
+        tree_loss, X,
+        equality=lambda x: {"p": jnp.sum(x["a"]) - 2.0, "q": x["a"][0] - x["b"] + 1.0},
+        inequality=lambda x: jnp.stack([x["b"] ** 2 - 0.01, -x["b"] - 5.0]),
+    )  # fmt: skip
+    x0, grid = {"a": np.array([0.8, 0.5]), "b": np.array(-0.2)}, {"mu": [0.01, 0.02, 0.03, 0.04]}
+    programs.clear()
+    best = tune(problem, x0, grid=grid)
+    assert programs.count("jit(advance)") == programs.count("jit(start)") == 1
+    programs.clear()
+    other = {"mu": [0.01, 0.02], "rho": [0.0, 3.0]}
+    tune(problem, x0, grid=other, seed=9, steps=2 * K, schedule=Constant(rho=1, mu=0.3))
+    assert not programs
+    assert best.result.xs["a"].shape == (4, 2) and best.result.xs["b"].shape == (4,)
+    for row in best.table:
+        i = grid["mu"].index(row["mu"])
+        a, b = best.result.xs["a"][i], best.result.xs["b"][i]
+        v = abs(a.sum() - 2.0) + abs(a[0] - b + 1.0) + max(b**2 - 0.01, 0.0)
+        F = 0.5 * np.mean((X @ np.append(a, b) - 1.0) ** 2)
+        assert (row["violation"], row["objective"]) == pytest.approx((v, F), abs=1e-12)
+    found = alone("mossp-r", dataclasses.replace(BASE, mu=0.02), problem, x0).x
+    np.testing.assert_allclose(best.result.xs["a"][1], found["a"], atol=1e-10)
+    np.testing.assert_allclose(best.result.xs["b"][1], found["b"], atol=1e-10)
+
+
+def test_single_precision_leaves_double_precision_alone():
+    def fresh():
+        thirds = mossp.constraints.Linear(np.full((1, n), 1 / 3), np.array([0.1]))
+        return mossp.Problem(losses.squared, (X, y), mossp.L1(0.1), equality=thirds)
+
+    problem = fresh()
+    best = tune(problem, grid={"mu": [0.01, 0.02]}, dtype="float32")
+    rows = {row["mu"]: row for row in best.table}
+    for mu, x in zip([0.01, 0.02], best.result.xs, strict=True):
+        r = alone("mossp-r", dataclasses.replace(BASE, mu=mu), problem, dtype="float32")
+        np.testing.assert_allclose(x, r.x, atol=1e-5)
+        assert rows[mu]["violation"] == pytest.approx(abs(x.sum() / 3 - 0.1), abs=1e-6)
+    assert np.array_equal(alone("mossp-r", BASE, problem).x, alone("mossp-r", BASE, fresh()).x)
+
+
+def rows_of(key, count):
+    """Quicker to compile than jax.random."""
+    number = jnp.sum(jax.random.key_data(key) % 1000).astype(float)
+    return jnp.cos(number + jnp.arange(count * n).reshape(count, n) ** 2)
+
+
+def test_sampler():
+    problem = mossp.Problem(lambda x, rows: jnp.mean((rows @ x - 1.0) ** 2), mossp.Sampler(rows_of))
+    best = tune(problem, grid={"mu": [0.01, 0.2]})
+    for mu, x, F in zip([0.01, 0.2], best.result.xs, best.result.funs, strict=True):
+        r = alone("mossp-r", dataclasses.replace(BASE, mu=mu), problem)
+        np.testing.assert_allclose(x, r.x, atol=1e-10)
+        assert pytest.approx(r.fun, abs=1e-10) == F
+    assert best.merit == best.result.funs.min()
+
+
+def test_steps_are_a_fifth_of_a_solve_unless_given():
+    assert tune(grid={"alpha": EIGHT}, steps=None).result.steps == 400  # of 2,000
+    r = tune(grid={"alpha": EIGHT}, steps=None, gradients=99).result
+    assert r.steps == 12 and r.gradients == 96
+
+
+# Bad grids ------------------------------------------------------------------------------------
+
+BAD = {
+    "unknown name": ({"grid": {"foo": [1.0]}}, "'foo'.*Constant.*MoSSP.*rho, mu, alpha, eta, beta"),
+    "a switch": ({"method": "spdc-p", "grid": {"refresh": [1.0]}}, "'refresh', which is no number"),
+    "another switch": ({"method": "smag", "grid": {"exact_g": [0, 1]}}, "'exact_g'"),
+    "an estimator": ({"grid": {"momentum": [1.0]}}, "'momentum'"),
+    "measured constants": ({"schedule": "theorem", "grid": {"constants": [1.0]}}, "'constants'"),
+    "not a mapping": ({"grid": [1.0, 2.0]}, "grid must name settings and their values"),
+    "empty": ({"grid": {}}, "grid must name settings and their values"),
+    "no values": ({"grid": {"rho": []}}, r"grid\['rho'\] must be a list of numbers"),
+    "a number": ({"grid": {"rho": 3.0}}, r"grid\['rho'\] must be a list of numbers"),
+    "a string": ({"grid": {"rho": "12"}}, r"grid\['rho'\] must be a list of numbers"),
+    "strings": ({"grid": {"rho": ["1", "2"]}}, r"grid\['rho'\] must be a list of numbers"),
+    "None": ({"grid": {"eta": [None, 0.1]}}, r"grid\['eta'\] must be a list of numbers"),
+    "complex": ({"grid": {"rho": [1 + 0j]}}, r"grid\['rho'\] must be a list of numbers"),
+    "a matrix": ({"grid": {"rho": np.ones((2, 2))}}, r"grid\['rho'\] must be a list of numbers"),
+    "out of range": ({"grid": {"rho": [1.0, -1.0]}}, "Constant needs rho >= 0"),
+    "not whole": ({"method": "spdc-p", "grid": {"inner": [2.5]}}, "whole number inner >= 1"),
+    "line search": ({"method": "imba-dc", "schedule": None}, "IMBA.*nothing to tune"),
+    "line search too": ({"method": "scp-ls", "schedule": None}, "IMBA.*nothing to tune"),
+    "out of reach": ({"method": "imba-dc", "grid": {"rho": [1.0]}}, "imba-dc takes inequalities"),
+    "no schedule": ({"schedule": "best", "grid": {"rho": [1.0]}}, "schedule must be one of"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_grids_are_refused(name):
+    settings, words = BAD[name]
+    with pytest.raises((ValueError, TypeError), match=words) as caught:
+        tune(**settings)
+    assert str(caught.value).endswith(".")
