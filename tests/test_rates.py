@@ -1,49 +1,27 @@
 """Orders of Theorems 3.1 and 3.2 on a short range of K; benchmarks/rates.py has the long one."""
 
-import importlib.util
-from pathlib import Path
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import mossp
-from mossp.schedules import Theorem
-
-SCRIPT = Path(__file__).parent.parent / "benchmarks" / "rates.py"
+from mossp.experiments import rates
 
 
-@pytest.fixture(scope="module")
-def rates():
-    spec = importlib.util.spec_from_file_location("rates", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize(
-    ("momentum", "order"), [(mossp.Polyak(), 0.4), (mossp.Recursive(), 0.5)], ids=["P", "R"]
-)
-def test_criticality_falls_at_the_theorems_order(rates, momentum, order):
-    problem = mossp.Problem(
-        loss=rates.loss,
-        data=mossp.Sampler(rates.sample),
-        regularizer=mossp.L1MinusL2(0.05),
-        equality=mossp.constraints.Sphere(),
-    )
-    x0, Ks, seen = np.ones(10) / 10**0.5, (1024, 8192), []
-    with jax.enable_x64(True):
-        oracles = problem.oracles(x0)
-        for K in Ks:
-            made = Theorem().schedule(momentum, K, rates.CONSTANTS)
-            schedule = jax.tree.map(jnp.asarray, made)
-            method = mossp.MoSSP(momentum=momentum)
-            means, longest = rates.averages(
-                oracles, method, schedule, x0, jax.random.key(1), K, b0=16
-            )
-            assert longest <= rates.REGION  # where the constants hold
-            seen.append(np.asarray(means))
-    slopes = np.log(seen[1] / seen[0]) / np.log(Ks[1] / Ks[0])
-    assert slopes[0] <= -order  # E||u||^2
+@pytest.mark.parametrize("setting", rates.SETTINGS, ids=lambda s: s.result)
+def test_residuals_fall_at_the_papers_orders(setting):
+    seen = rates.measure(setting, (10, 11, 12, 13), replicas=32, seed=0)
+    assert seen["largest"] <= setting.region  # where the constants hold
+    means = np.array(seen["means"])
+    slopes = np.log(means[-1] / means[0]) / np.log(8)
+    assert slopes[0] <= setting.order + 0.2  # E||u||^2
     assert slopes[2] <= -0.15  # E||c||^2, which settles later
+    for middle, low, high in seen["slopes"]:
+        assert low < middle < high
+
+
+def test_a_slope_and_its_interval():
+    """Exact powers have an interval of no width; noise gives it some."""
+    Ks, rng = [2**e for e in range(4, 12)], np.random.default_rng(0)
+    exact = np.array(Ks, float)[:, None] ** -0.5 * np.ones(16)
+    np.testing.assert_allclose(rates.slope(Ks, exact), -0.5, atol=1e-12)
+    middle, low, high = rates.slope(Ks, exact * rng.lognormal(sigma=0.2, size=exact.shape))
+    assert low < -0.5 < high and high - low < 0.5 and abs(middle + 0.5) < 0.2

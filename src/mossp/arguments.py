@@ -50,6 +50,7 @@ class Arguments:
     progress: bool
     checkpoint: Path | None
     resume: bool | str
+    trace: int
 
     @property
     def drawn(self) -> int:
@@ -60,7 +61,7 @@ class Arguments:
 def checked(
     problem: Any, x0: Any, *, method: Any, steps: Any, gradients: Any, seconds: Any,
     batch_size: Any, schedule: Any, replicas: Any, seed: Any, tol: Any, output: Any, dtype: Any,
-    callback: Any, progress: bool, checkpoint: Any, resume: Any,
+    callback: Any, progress: bool, checkpoint: Any, resume: Any, trace: Any = 25,
 ) -> Arguments:  # fmt: skip
     if not isinstance(problem, Problem):
         raise TypeError(f"solve needs a mossp.Problem, but {type(problem).__name__} was given.")
@@ -93,6 +94,7 @@ def checked(
         progress=bool(progress),
         checkpoint=None if checkpoint is None else checked_path(checkpoint),
         resume=resume,
+        trace=whole("trace", trace, 1),
     )
 
 

@@ -385,12 +385,13 @@ class Paper(Rule):
     mu0: Any = None
     averaging: bool = eqx.field(default=False, static=True)
     constants: Constants | None = None
+    horizon: int | None = eqx.field(default=None, static=True)  # K, where the run has other steps
 
     def __check_init__(self) -> None:
         check_positive(self, "rho0", "mu0")
 
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
-        c = self.constants or constants
+        c, K = self.constants or constants, self.horizon or K
         r, m, _ = Theorem().orders(momentum)
         rho = self.rho0 * K**r
         stable = 1 / max(c.L_batch + rho * (c.G_c**2 + c.C * c.L_c), c.least_curvature)
@@ -399,10 +400,10 @@ class Paper(Rule):
         return Schedule(rho, mu, 1 - alpha if self.averaging else alpha)
 
     def b0(self, momentum: Momentum, K: int) -> int:
-        return Theorem().b0(momentum, K)
+        return Theorem().b0(momentum, self.horizon or K)
 
     def feasible_enough(self, momentum: Momentum, K: int) -> float:
-        return Theorem().feasible_enough(momentum, K)
+        return Theorem().feasible_enough(momentum, self.horizon or K)
 
 
 class Auto(Rule):

@@ -42,7 +42,6 @@ from mossp.watch import Watch
 
 PyTree = Any
 
-TRACE_POINTS = 25
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
 CHECKPOINT_SECONDS = 10.0
 
@@ -77,6 +76,7 @@ def solve(
     progress: bool = False,
     checkpoint: Any = None,
     resume: bool | str = True,
+    trace: int = 25,
 ) -> Result:
     """Solve min E[f(x, xi)] + h(x) - g(x) s.t. c_E(x) = 0, c_I(x) <= 0.
 
@@ -94,6 +94,7 @@ def solve(
     checkpoint  a file; the run is saved there, and goes on from there if it is called again with
                 the same problem and settings. resume=False starts anew, "force" ignores that the
                 file came from another problem or other settings
+    trace       how many times the run is looked at; the trace has about as many points
 
     Ctrl-C and SIGTERM end the run with the point reached, saved if a checkpoint is kept.
 
@@ -107,7 +108,7 @@ def solve(
         problem, x0, method=method, steps=steps, gradients=gradients, seconds=seconds,
         batch_size=batch_size, schedule=schedule, replicas=replicas, seed=seed, tol=tol,
         output=output, dtype=dtype, callback=callback, progress=progress, checkpoint=checkpoint,
-        resume=resume,
+        resume=resume, trace=trace,
     )  # fmt: skip
     callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(arguments.dtype == np.float64):
@@ -192,7 +193,7 @@ class Solve:
             first += size
         events = Events(
             K=a.steps,
-            trace_every=max(1, min(a.steps, MOST_STEPS) // TRACE_POINTS),
+            trace_every=max(1, min(a.steps, MOST_STEPS) // a.trace),
             retune_at=tuning.retune_steps(a.steps) if a.rule.tuned else (),
             anchor_every=(
                 steps_per_anchor(self.problem, a.method, a.batch_size) if momentum.anchored else 0

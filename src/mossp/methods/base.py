@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 
 from mossp.certificate import Witness
-from mossp.momentum import Momentum
+from mossp.momentum import Momentum, in_range
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
 
@@ -45,6 +45,13 @@ class Method(eqx.Module):
     multipliers: ClassVar[float | None] = None
     settle: ClassVar[float] = 1.0
     subgradient_of_h: ClassVar[bool] = False  # whether steps may leave the domain of h
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.momentum, Momentum):
+            raise TypeError(
+                "momentum must be an estimator such as mossp.Polyak() or mossp.Recursive(), but "
+                f"{self.momentum!r} was given."
+            )
 
     @property
     @abc.abstractmethod
@@ -112,6 +119,25 @@ def nearest_witness(
     pull = oracles.constraint_gradient(x, rho, lam)
     s_h = oracles.regularizer.nearest_h(x, s_g - d - pull)
     return Witness(x, y, s_h, s_g, lam, rho)
+
+
+def check_number(
+    method: Any, name: str, needs: str, inside: Callable[[float], bool], optional: bool = False
+) -> None:
+    """A sentence unless the field is a number for which `inside` holds."""
+    value = getattr(method, name)
+    if not (optional and value is None) and not in_range(value, inside):
+        raise ValueError(
+            f"{type(method).__name__} needs {needs}, but {name} = {value!r} was given."
+        )
+
+
+def check_choice(method: Any, name: str, choices: tuple[str, ...]) -> None:
+    if getattr(method, name) not in choices:
+        raise ValueError(
+            f"{type(method).__name__} needs {name} to be {' or '.join(map(repr, choices))}, but "
+            f"{getattr(method, name)!r} was given."
+        )
 
 
 def choose(condition: Any, new: Any, old: Any) -> Any:

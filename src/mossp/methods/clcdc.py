@@ -19,8 +19,8 @@ from jax import lax
 
 from mossp.certificate import Witness
 from mossp.constants import jacobian_norm_squared
-from mossp.methods.base import About, Method
-from mossp.momentum import Full, Momentum, in_range
+from mossp.methods.base import About, Method, check_number
+from mossp.momentum import Full, Momentum
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
 
@@ -55,10 +55,9 @@ class CLCDC(Method):
     multipliers = 20.0
 
     def __check_init__(self) -> None:
-        if not self.momentum.full:
+        if not getattr(self.momentum, "full", False):
             raise ValueError("CLCDC is deterministic: its momentum can only be mossp.Full().")
-        if not in_range(self.beta, lambda beta: 0 < beta < 2):
-            raise ValueError(f"CLCDC needs 0 < beta < 2, but beta = {self.beta} was given.")
+        check_number(self, "beta", "0 < beta < 2", lambda beta: 0 < beta < 2)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 0.5 / L, step

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from mossp.certificate import Witness
-from mossp.methods.base import About, Method
+from mossp.methods.base import About, Method, nearest_witness
 from mossp.momentum import Full, Momentum
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
@@ -47,7 +47,6 @@ class State(NamedTuple):
     memory: Any  # d: the gradient at `before`
     before: Vector  # x before the last step
     J: Vector  # its constraints' gradients, one row each
-    s_h: Vector  # of the last step
     s_g: Vector  # in dg(before)
 
 
@@ -89,7 +88,7 @@ class IMBA(Method):
     inexact: bool = eqx.field(default=True, static=True)
 
     def __check_init__(self) -> None:
-        if not self.momentum.full:
+        if not getattr(self.momentum, "full", False):
             raise ValueError("IMBA is deterministic: its momentum can only be mossp.Full().")
 
     @property
@@ -112,7 +111,7 @@ class IMBA(Method):
         zero, nu = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
         J = jnp.zeros((oracles.m, x0.size), x0.dtype)
         F = oracles.full_value(x0) + oracles.regularizer(x0)
-        return State(x0, F, nu, self.momentum.init(d0, x0), x0, J, zero, zero)
+        return State(x0, F, nu, self.momentum.init(d0, x0), x0, J, zero)
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
         reg, x, m = oracles.regularizer, state.x, oracles.m
@@ -133,7 +132,7 @@ class IMBA(Method):
             return ~accepted & (count < MOST_TRIALS)
 
         def attempt(trial: Any) -> Any:
-            L_f, L, nu, _, _, _, count = trial
+            L_f, L, nu, _, _, count = trial
             model = Model(x, g - xi, jnp.minimum(c, 0.0), J, L_f, L)
             nu = self.subproblem(reg, model, nu, rounding) if m else nu
             w = model.point(reg, nu)
@@ -142,15 +141,14 @@ class IMBA(Method):
             s = w - x
             low_enough = state.F - 0.5e-4 * (s @ s) + 8 * eps * jnp.maximum(jnp.abs(F), 1.0) >= F
             feasible = jnp.all(within)
-            s_h = -(L_f + nu @ L) * s - (g - xi + nu @ J)
             L = jnp.where(within, L, 2 * L)
             L_f = jnp.where(feasible & ~low_enough, 2 * L_f, L_f)
-            return L_f, L, nu, (w, F), s_h, feasible & low_enough, count + 1
+            return L_f, L, nu, (w, F), feasible & low_enough, count + 1
 
-        start = (L_f, L, state.nu, (x, state.F), jnp.zeros_like(x), jnp.zeros((), bool), 0)
-        _, _, nu, (w, F), s_h, accepted, _ = lax.while_loop(unfinished, attempt, start)
+        start = (L_f, L, state.nu, (x, state.F), jnp.zeros((), bool), 0)
+        _, _, nu, (w, F), accepted, _ = lax.while_loop(unfinished, attempt, start)
         w, F = jnp.where(accepted, w, x), jnp.where(accepted, F, state.F)
-        return State(w, F, nu, memory, x, J, s_h, xi)
+        return State(w, F, nu, memory, x, J, xi)
 
     def subproblem(self, reg: Any, model: Model, nu: Vector, rounding: Vector) -> Vector:
         """The multipliers of the balls: Newton on the dual over nu >= 0."""
@@ -196,8 +194,9 @@ class IMBA(Method):
         return lax.while_loop(unfinished, newton, (nu, balls(nu), 0))[0]
 
     def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
-        s = state
-        return Witness(s.x, s.before, s.s_h, s.s_g, s.nu, jnp.zeros_like(parameters.rho))
+        # tau (v - w) is in dh(w) too, but for a large tau only up to a large rounding.
+        s, rho = state, jnp.zeros_like(parameters.rho)
+        return nearest_witness(oracles, s.x, s.memory.d, s.before, s.s_g, s.nu, rho)
 
 
 def barzilai_borwein(dx: Vector, dg: Vector) -> Any:

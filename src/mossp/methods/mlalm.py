@@ -18,7 +18,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.certificate import Witness
-from mossp.methods.base import About, Method
+from mossp.methods.base import About, Method, check_number
 from mossp.momentum import Momentum, Recursive, in_range
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
@@ -53,8 +53,11 @@ class MLALM(Method):
         return 5.0 if self.momentum.full or self.momentum.anchored else 20.0
 
     def __check_init__(self) -> None:
-        if not in_range(self.dual, lambda dual: 0 <= dual <= 1):
-            raise ValueError(f"MLALM needs 0 <= dual <= 1, but dual = {self.dual} was given.")
+        check_number(self, "dual", "0 <= dual <= 1", lambda dual: 0 <= dual <= 1)
+
+    @property
+    def exact(self) -> bool:
+        return super().exact and in_range(self.dual, lambda dual: dual > 0)
 
     @property
     def about(self) -> About:
@@ -80,7 +83,8 @@ class MLALM(Method):
         v = x - mu * (d + oracles.constraint_gradient(x, rho, lam) - s_g)
         x_new = reg.prox_h(v, mu)
         c = oracles.c(x_new)
-        floor = jnp.where(jnp.arange(oracles.m) < oracles.m_E, -jnp.inf, -lam / rho)
+        least = -lam / jnp.maximum(rho, jnp.finfo(x.dtype).tiny)  # rho may be 0, and lam is then
+        floor = jnp.where(jnp.arange(oracles.m) < oracles.m_E, -jnp.inf, least)
         lam = lam + sigma * jnp.maximum(floor, c)
         return State(x_new, lam, memory, (v - x_new) / mu, s_g, x)
 

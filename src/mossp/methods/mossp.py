@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from mossp.certificate import Witness
-from mossp.methods.base import About, Method
+from mossp.methods.base import About, Method, check_number
 from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
@@ -42,13 +42,7 @@ class MoSSP(Method):
     beta: Any = 1.0  # step on the difference of envelopes, 0 < beta <= 1 (Lemma C.2)
 
     def __check_init__(self) -> None:
-        if not isinstance(self.momentum, Momentum):
-            raise TypeError(
-                "momentum must be an estimator such as mossp.Polyak() or mossp.Recursive(), but "
-                f"{self.momentum!r} was given."
-            )
-        if isinstance(self.beta, (int, float)) and not 0 < self.beta <= 1:
-            raise ValueError(f"MoSSP needs 0 < beta <= 1, but beta = {self.beta} was given.")
+        check_number(self, "beta", "0 < beta <= 1", lambda beta: 0 < beta <= 1)
 
     @property
     def about(self) -> About:

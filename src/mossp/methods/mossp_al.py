@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from mossp.certificate import Witness
-from mossp.methods.base import About, Method
-from mossp.momentum import Momentum, Recursive, in_range
+from mossp.methods.base import About, Method, check_number
+from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
 
@@ -47,10 +47,9 @@ class MoSSPAL(Method):
     bound: Any = 1e6  # on every multiplier
 
     def __check_init__(self) -> None:
-        if not in_range(self.beta, lambda beta: 0 < beta <= 1):
-            raise ValueError(f"MoSSPAL needs 0 < beta <= 1, but beta = {self.beta} was given.")
-        if not in_range(self.dual, lambda dual: 0 < dual <= 1):
-            raise ValueError(f"MoSSPAL needs 0 < dual <= 1, but dual = {self.dual} was given.")
+        check_number(self, "beta", "0 < beta <= 1", lambda beta: 0 < beta <= 1)
+        check_number(self, "dual", "0 < dual <= 1", lambda dual: 0 < dual <= 1)
+        check_number(self, "bound", "bound > 0", lambda bound: bound > 0)
 
     @property
     def multipliers(self) -> float:  # type: ignore[override]

@@ -7,7 +7,7 @@
             y <- prox_{eta h}(y - eta [d - xi + J q + (y - x_k) / mu])
         x_{k+1} = y,   lam <- lam + dual rho c(x_{k+1})     (inequalities: [.]_+)
 
-||J||^2 is followed by one power iteration in R^m an inner step, exact for a single constraint.
+||J||^2 is followed by one power iteration in R^m an inner step; for one constraint it is exact.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from mossp.methods.base import About
-from mossp.methods.stages import Stages, State, check_choice, check_switches
-from mossp.momentum import Momentum, Recursive
+from mossp.methods.base import About, check_choice, check_number
+from mossp.methods.stages import Stages, State, check_switches
+from mossp.momentum import Momentum, Recursive, in_range
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
 
@@ -46,6 +46,11 @@ class SALM(Stages):
     def __check_init__(self) -> None:
         check_switches(self)
         check_choice(self, "h", ("prox", "subgradient"))
+        check_number(self, "dual", "dual >= 0", lambda dual: dual >= 0)
+
+    @property
+    def exact(self) -> bool:
+        return super().exact and in_range(self.dual, lambda dual: dual > 0)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 1 / L, step  # eta is its own: the inner steps see to the constraints
@@ -84,8 +89,10 @@ class SALM(Stages):
             _, pullback = jax.vjp(oracles.c, x_k)
             Jp = pullback(p)[0]
             JJ = Jp @ Jp
-            p = forward(Jp)
-            p = p / jnp.maximum(jnp.linalg.norm(p), jnp.finfo(p.dtype).tiny)
+            moved = forward(Jp)
+            length = jnp.linalg.norm(moved)
+            # Where J vanishes, as at 0 on the sphere, p waits for a better place.
+            p = jnp.where(length > 0, moved / jnp.where(length > 0, length, 1.0), p)
             S = S + pullback(oracles.active(state.lam + rho * (c + forward(y - x_k))))[0]
         eta = 1 / (1 / mu + rho * JJ)
         if self.h == "prox":

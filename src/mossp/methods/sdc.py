@@ -19,8 +19,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.certificate import Witness
-from mossp.methods.base import About, Method, gradient_of_g, nearest_witness
-from mossp.methods.stages import check_choice
+from mossp.methods.base import About, Method, check_choice, gradient_of_g, nearest_witness
 from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters

@@ -21,8 +21,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.certificate import Witness
-from mossp.methods.base import About, Method, nearest_witness
-from mossp.methods.stages import check_choice
+from mossp.methods.base import About, Method, check_choice, check_number, nearest_witness
 from mossp.momentum import Momentum, Plain
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
@@ -53,6 +52,7 @@ class SMAG(Method):
 
     def __check_init__(self) -> None:
         check_choice(self, "h", ("prox", "subgradient"))
+        check_number(self, "beta", "beta > 0", lambda beta: beta > 0)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 2 * step, step / 2

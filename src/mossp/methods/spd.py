@@ -14,7 +14,7 @@ from typing import Any
 
 import equinox as eqx
 
-from mossp.methods.base import About, gradient_of_g
+from mossp.methods.base import About, check_number, gradient_of_g
 from mossp.methods.stages import Stages, State, check_switches
 from mossp.momentum import Momentum, Plain
 from mossp.problem import Oracles
@@ -39,6 +39,7 @@ class SPD(Stages):
 
     def __check_init__(self) -> None:
         check_switches(self)
+        check_number(self, "nu", "nu > 0", lambda nu: nu > 0, optional=True)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 20 * step, step / 1.05  # eta = 1 / (L_rho + Gamma), Gamma = L_rho / 20
@@ -54,6 +55,13 @@ class SPD(Stages):
             assumption="L-smooth",
             complexity="eps^-4",
         )
+
+    def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
+        state = super().init(oracles, x0, d0)
+        if self.nu is None:  # eta is not known yet: the first stage takes an element of dg(x0)
+            return state
+        xi, y_g = gradient_of_g(oracles, x0, self.nu)
+        return state._replace(xi=xi, y_g=y_g)
 
     def linearised(
         self, oracles: Oracles, parameters: Parameters, x: Vector

@@ -17,8 +17,8 @@ from typing import Any
 
 import equinox as eqx
 
-from mossp.methods.base import About
-from mossp.methods.stages import Stages, State, check_choice, check_switches
+from mossp.methods.base import About, check_choice, check_number
+from mossp.methods.stages import Stages, State, check_switches
 from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
@@ -44,6 +44,7 @@ class SPDC(Stages):
     def __check_init__(self) -> None:
         check_switches(self)
         check_choice(self, "h", ("prox", "subgradient"))
+        check_number(self, "eta_h", "eta_h > 0", lambda eta: eta > 0, optional=True)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 20 * step, step

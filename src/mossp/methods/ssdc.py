@@ -17,9 +17,9 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from mossp.methods.base import About
-from mossp.methods.stages import Stages, State, check_choice
-from mossp.momentum import Momentum, Plain, in_range
+from mossp.methods.base import About, check_choice, check_number
+from mossp.methods.stages import Stages, State
+from mossp.momentum import Momentum, Plain
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
 
@@ -41,8 +41,7 @@ class SSDC(Stages):
 
     def __check_init__(self) -> None:
         check_choice(self, "refresh", ("inner", "outer"))
-        if not in_range(self.growth, lambda growth: growth > 0):
-            raise ValueError(f"SSDC needs growth > 0, but growth = {self.growth} was given.")
+        check_number(self, "growth", "growth > 0", lambda growth: growth > 0)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 50 * step, step

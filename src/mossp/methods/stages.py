@@ -19,8 +19,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from mossp.certificate import Witness
-from mossp.methods.base import Method, choose, nearest_witness
-from mossp.momentum import Momentum, in_range
+from mossp.constants import start_vector
+from mossp.methods.base import Method, check_choice, check_number, choose, nearest_witness
+from mossp.momentum import Momentum
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
 
@@ -74,7 +75,7 @@ class Stages(Method):
             x=x0, y=x0, s_h=jnp.zeros_like(x0), center=x0,
             xi=oracles.regularizer.subgradient_g(x0), y_g=x0, lam=jnp.zeros(m, x0.dtype),
             t=zero, k=zero, memory=self.momentum.init(d0, x0),
-            p=jnp.full(m, 1 / max(m, 1) ** 0.5, x0.dtype),
+            p=start_vector(m, x0.dtype) if m else jnp.zeros(0, x0.dtype),
         )  # fmt: skip
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
@@ -114,17 +115,6 @@ class Stages(Method):
 
 def check_switches(method: Any) -> None:
     """Sentences for wrong settings of a double loop."""
-    if not in_range(method.inner, lambda inner: inner >= 1 and inner % 1 == 0):
-        raise ValueError(
-            f"{type(method).__name__} needs a whole number inner >= 1 of inner steps, but "
-            f"inner = {method.inner} was given."
-        )
+    whole = "a whole number inner >= 1 of inner steps"
+    check_number(method, "inner", whole, lambda inner: inner >= 1 and inner % 1 == 0)
     check_choice(method, "refresh", ("inner", "outer"))
-
-
-def check_choice(method: Any, name: str, choices: tuple[str, ...]) -> None:
-    if getattr(method, name) not in choices:
-        raise ValueError(
-            f"{type(method).__name__} needs {name} to be {' or '.join(map(repr, choices))}, but "
-            f"{getattr(method, name)!r} was given."
-        )

@@ -59,7 +59,7 @@ def plot(
     >>> len(plot(result).axes)
     3
     """
-    figure_class = _matplotlib_figure()
+    figure_class = matplotlib_figure()
     panels = _run_panels(result)
     entries = coefficients(result, names)
     panels["coefficients"] = lambda a: _coefficients(a, entries)
@@ -90,23 +90,30 @@ def plot(
 
 def run_figures(result: Result) -> list[tuple[str, str]]:
     """(what is shown, inline SVG) of the run, for a page; colours follow the page."""
-    figure_class = _matplotlib_figure()
+    return [
+        (title, as_inline_svg(draw, f"f{number}", title))
+        for number, (title, draw) in enumerate(_run_panels(result).items())
+    ]
+
+
+def as_inline_svg(
+    draw: Callable[[Axes], None], prefix: str, title: str, colours: dict[str, str] | None = None
+) -> str:
+    """What `draw` paints on an Axes, as an element of a page: `prefix` keeps its ids apart."""
+    figure_class = matplotlib_figure()
     import matplotlib
 
-    drawn = []
     with matplotlib.rc_context(PAGE_STYLE):
-        for number, (title, draw) in enumerate(_run_panels(result).items()):
-            # As wide as a phone, so that letters keep their size there.
-            figure = figure_class(figsize=(4.4, 3.0), layout="constrained")
-            draw(figure.add_subplot())
-            buffer = io.StringIO()
-            metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-            figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
-            drawn.append((title, _inline(buffer.getvalue(), f"f{number}", title)))
-    return drawn
+        # As wide as a phone, so that letters keep their size there.
+        figure = figure_class(figsize=(4.4, 3.0), layout="constrained")
+        draw(figure.add_subplot())
+        buffer = io.StringIO()
+        metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
+        figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    return _inline(buffer.getvalue(), prefix, title, PAGE_COLOURS | (colours or {}))
 
 
-def _inline(svg: str, prefix: str, title: str) -> str:
+def _inline(svg: str, prefix: str, title: str, colours: dict[str, str]) -> str:
     """An SVG file as an element of a page: no header, no size of its own, no id twice."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -115,12 +122,12 @@ def _inline(svg: str, prefix: str, title: str) -> str:
     assert box is not None
     body = re.sub(r'\bid="', f'id="{prefix}-', body)
     body = re.sub(r'(href="|url\()#', rf"\g<1>#{prefix}-", body)
-    for colour, name in PAGE_COLOURS.items():
+    for colour, name in colours.items():
         body = body.replace(colour, name)
     return f'<svg {box[0]} role="img" aria-label="{title}">{body}'
 
 
-def _matplotlib_figure() -> Any:
+def matplotlib_figure() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:

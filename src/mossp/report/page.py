@@ -43,9 +43,58 @@ def write_page(
     ...     write_page(result, folder, names=["a", "b"]).name
     'index.html'
     """
-    text = page(result, title, names)
-    target = Path(folder) / "index.html"
-    draft = target.with_name(f".index.html.{os.getpid()}")
+    return put(page(result, title, names), Path(folder) / "index.html")
+
+
+def page(result: Result, title: str, names: Sequence[str] | None = None) -> str:
+    """The page as text."""
+    entries = coefficients(result, names)
+    largest = max((abs(v) for _, v in entries if np.isfinite(v)), default=1.0)
+    return render(
+        "mossp.report",
+        "page.html",
+        title=title,
+        result=result,
+        explanation=explanation(result),
+        constrained=constrained(result),
+        rows=certificate_rows(result),
+        basis=basis(result),
+        figures=run_figures(result),
+        coefficients=[
+            (name, numbers.coefficient(v), 100 * abs(v) / largest if np.isfinite(v) else 0, v < 0)
+            for name, v in entries[:MOST_COEFFICIENTS]
+        ],
+        nonzeros=len(entries),
+        variables=size(result),
+        replicas=_replicas(result),
+        expectation=_expectation(result),
+        settings=_settings(result),
+        versions=versions(),
+        cost=_cost(result),
+        numbers=numbers,
+    )
+
+
+def render(package: str, template: str, **content: Any) -> str:
+    """A page from a template of a package. Text is escaped; figures are marked `| safe` there."""
+    try:
+        import jinja2
+    except ImportError:
+        raise ImportError("A report page needs jinja2: pip install 'mossp[cli]'") from None
+
+    def read(package: str, name: str) -> str:
+        return resources.files(package).joinpath(f"templates/{name}").read_text("utf-8")
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    style = read("mossp.report", "style.css")
+    return environment.from_string(read(package, template)).render(style=style, **content)
+
+
+def put(text: str, target: Path) -> Path:
+    """Write a file so that an older one is replaced at once."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -63,48 +112,12 @@ def write_page(
     return target
 
 
-def page(result: Result, title: str, names: Sequence[str] | None = None) -> str:
-    """The page as text."""
-    try:
-        import jinja2
-        from markupsafe import Markup
-    except ImportError:
-        raise ImportError("A report page needs jinja2: pip install 'mossp[cli]'") from None
-    template = resources.files("mossp.report").joinpath("templates/page.html").read_text("utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    entries = coefficients(result, names)
-    largest = max((abs(v) for _, v in entries if np.isfinite(v)), default=1.0)
-    return environment.from_string(template).render(
-        title=title,
-        result=result,
-        explanation=explanation(result),
-        constrained=constrained(result),
-        rows=certificate_rows(result),
-        basis=basis(result),
-        figures=[(name, Markup(svg)) for name, svg in run_figures(result)],
-        coefficients=[
-            (name, numbers.coefficient(v), 100 * abs(v) / largest if np.isfinite(v) else 0, v < 0)
-            for name, v in entries[:MOST_COEFFICIENTS]
-        ],
-        nonzeros=len(entries),
-        variables=size(result),
-        replicas=_replicas(result),
-        expectation=_expectation(result),
-        settings=_settings(result),
-        versions=_versions(),
-        cost=_cost(result),
-        numbers=numbers,
-    )
-
-
 def _settings(result: Result) -> list[tuple[str, str]]:
     shown = {**result.settings, "tol": result.tol}
     return [(name.replace("_", " "), numbers.setting(v)) for name, v in shown.items()]
 
 
-def _versions() -> list[tuple[str, str]]:
+def versions() -> list[tuple[str, str]]:
     found = []
     for name in ("mossp", "jax", "numpy"):
         try:

@@ -1,0 +1,267 @@
+"""The runner: parts in order, each kept on disk, then tables, figures and one page."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mossp.experiments import pictures, rates, tables
+from mossp.experiments.instances import Folder, Instance, Optimum, instance, optimum
+from mossp.experiments.page import Chapter, write
+from mossp.experiments.protocol import FULL, QUICK, Contestant, Protocol, contestants
+from mossp.experiments.runs import choose, gradients, run
+from mossp.experiments.store import Store
+from mossp.experiments.tables import Record
+from mossp.report.page import put
+
+EXPERIMENTS = ("sphere", "quadratics", "rates")
+
+
+class Reproduction(NamedTuple):
+    """What was found, and where it was written."""
+
+    page: Path
+    records: list[Record]
+    rates: dict[str, dict[str, Any]]
+
+
+def reproduce(
+    which: str = "all",
+    out: str | os.PathLike[str] = "mossp-reproduction",
+    *,
+    data_dir: Folder = None,
+    quick: bool = False,
+    budget: str = "gradients",
+    lams: tuple[float, ...] | None = None,
+    progress: bool = False,
+    protocol: Protocol | None = None,
+) -> Reproduction:
+    """The paper's experiments: tables, figures and a page, written into the folder `out`.
+
+    which       "sphere" (Section 4), "quadratics" (Appendix D.3), "rates" (the theorems' orders) or
+                "all"
+    data_dir    folder of a9a, phishing and australian; else MOSSP_DATA, the cache, a download
+    quick       the same path on small budgets and generated data
+    budget      "gradients": each method gets as many as MoSSP uses, repeatable bit for bit;
+                "seconds": each gets MoSSP's time after compilation, as in the paper
+    lams        weights of the regulariser on the sphere: 0.01 unless given
+
+    Finished parts are kept in `out/parts`: called again with the same settings, it goes on.
+    """
+    chosen = EXPERIMENTS if which == "all" else (which,)
+    if not set(chosen) <= set(EXPERIMENTS):
+        raise ValueError(
+            f"There is no experiment {which!r}: choose {', '.join(EXPERIMENTS)} or all."
+        )
+    if budget not in ("gradients", "seconds"):
+        raise ValueError(f"budget must be 'gradients' or 'seconds', but {budget!r} was given.")
+    p = protocol or (QUICK if quick else FULL)
+    p = dataclasses.replace(p, budget=budget, lams=tuple(lams or p.lams))
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"The folder {folder} cannot be made ({error.strerror}).") from error
+    return Runner(p, folder, data_dir, progress).run(chosen)
+
+
+class Runner:
+    """Goes through the parts and writes what they give."""
+
+    def __init__(self, p: Protocol, folder: Path, data_dir: Folder, progress: bool) -> None:
+        self.p, self.folder, self.data_dir, self.progress = p, folder, data_dir, progress
+        # What does not change a part's numbers does not spoil those that are kept.
+        settings = dataclasses.asdict(dataclasses.replace(p, lams=(), regularizers=()))
+        self.store = Store(folder / "parts", settings)
+        self.instances: dict[tuple[str, str, str, float], Instance] = {}
+
+    def run(self, chosen: tuple[str, ...]) -> Reproduction:
+        cells = [cell for name in chosen if name != "rates" for cell in self.cells(name)]
+        settings = rates.SETTINGS if "rates" in chosen else ()
+        total = len(settings)
+        for experiment, _, reg, _ in cells:
+            group = contestants(self.p, experiment)
+            total += 1 + len(group) + (reg == "l1-l2") * sum(c.grid is not None for c in group)
+        with Bar(total, self.progress) as bar:
+            records = [r for cell in cells for r in self.compare(cell, bar)]
+            orders = {}
+            for setting in settings:
+                bar.next(f"rates: {setting.result}")
+                work = partial(
+                    rates.measure, setting, self.p.rates, self.p.rate_replicas, self.p.seed
+                )
+                orders[setting.result] = self.store.make(f"rates {setting.result}", work)
+        return Reproduction(self.write(records, orders), records, orders)
+
+    def cells(self, experiment: str) -> Iterator[tuple[str, str, str, float]]:
+        """Instances in order; l1 - l2 comes first, since the others reuse what is tuned on it."""
+        if experiment == "quadratics":
+            for data in self.p.data[experiment]:
+                yield experiment, data, "l1-l2", 0.01
+            return
+        for data in self.p.data[experiment]:
+            for lam in self.p.lams:
+                for reg in self.p.regularizers:
+                    yield experiment, data, reg, lam
+
+    def compare(self, cell: tuple[str, str, str, float], bar: Bar) -> list[Record]:
+        """Every contestant on one instance."""
+        experiment, data, reg, lam = cell
+        key, found = " ".join(map(str, cell)), []
+        group = contestants(self.p, experiment)
+
+        def given() -> Instance:  # read only if some part has to be made
+            if cell not in self.instances:
+                self.instances.clear()
+                self.instances[cell] = instance(self.p, *cell, self.data_dir)
+            return self.instances[cell]
+
+        bar.next(f"{experiment} {data} {reg}: optimum")
+        best = Optimum(
+            *self.store.make(
+                f"{key} optimum", lambda: list(optimum(given(), self.p.starts, self.p.seed))
+            )
+        )
+
+        def grid_of(who: Contestant, first: Contestant) -> dict[str, Any]:
+            return choose(self.p, given(), who, gradients(self.p, given(), first))
+
+        def runs_of(
+            who: Contestant, first: Contestant, values: dict[str, float], times: dict[str, float]
+        ) -> dict[str, Any]:
+            budget = self.budget(given(), who, first, times)
+            return run(self.p, given(), who, values, budget, best)
+
+        times: dict[str, float] = {}
+        tuned_on = " ".join(map(str, (experiment, data, "l1-l2", lam)))
+        for who in group:
+            first = next(c for c in group if c.letter == who.letter)
+            choice, values = None, {}
+            if who.grid is not None:
+                if reg == "l1-l2":
+                    bar.next(f"{experiment} {data} {reg}: grid of {who.label}")
+                work = partial(grid_of, who, first)
+                choice = self.store.make(f"{tuned_on} {who.label} grid", work)
+                values = choice["values"]
+            bar.next(f"{experiment} {data} {reg}: runs of {who.label}")
+            work = partial(runs_of, who, first, values, times)
+            part = self.store.make(f"{key} {who.label} runs", work)
+            times[f"{who.name} {who.reading}"] = part["cost"]["seconds"]
+            found.append(
+                Record(experiment, data, reg, lam, who.name, who.letter, who.reading, choice, part)
+            )
+        return found
+
+    def budget(
+        self, given: Instance, who: Contestant, first: Contestant, times: dict[str, float]
+    ) -> dict[str, Any]:
+        """Of a contestant's runs."""
+        if who.name.startswith("MoSSP"):
+            return {"steps": self.p.steps[given.experiment]}
+        if self.p.budget == "seconds":
+            return {"seconds": times[f"{first.name} {who.reading}"]}
+        return {"gradients": gradients(self.p, given, first)}
+
+    # What is written -----------------------------------------------------------------------
+
+    def write(self, records: list[Record], orders: dict[str, dict[str, Any]]) -> Path:
+        chapters, text = [], ["# The paper's experiments, reproduced with mossp", ""]
+        for number, (title, group) in enumerate(by_instance(records).items()):
+            shown = tables.comparison(group)
+            figures = {}
+            for reading in dict.fromkeys(r.reading for r in group if r.reading != "untuned"):
+                drawn = pictures.panels(group, reading)
+                name = f"{title}, {reading} reading"
+                pictures.save(drawn, name, self.folder / "figures" / f"{slug(name)}.png")
+                figures[name] = pictures.inline(drawn, f"c{number}{reading[0]}")
+            chapters.append(Chapter(title, group[0].experiment, shown, figures))
+            text += [f"## {title}", "", *[t.markdown() + "\n" for t in shown]]
+        if orders:
+            shown = [rate_table(orders)]
+            drawn = {
+                s.result: partial(pictures.draw_rate, part=orders[s.result], order=s.order)
+                for s in rates.SETTINGS
+                if s.result in orders
+            }
+            pictures.save(drawn, "Orders in K", self.folder / "figures" / "rates.png")
+            chapters.append(Chapter("Orders in K", "rates", shown,
+                                    {"Orders in K": pictures.inline(drawn, "r")}))  # fmt: skip
+            text += ["## Orders in K", "", shown[0].markdown(), ""]
+        put("\n".join(text), self.folder / "tables.md")
+        if records:
+            put(tables.as_csv(records), self.folder / "tables.csv")
+        return write(self.folder, self.p, chapters, records, orders)
+
+
+def by_instance(records: list[Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for r in records:
+        name = "Sphere" if r.experiment == "sphere" else "Quadratic equalities"
+        groups.setdefault(f"{name}: {r.data}, {r.regularizer}, λ = {r.lam:g}", []).append(r)
+    return groups
+
+
+def rate_table(orders: dict[str, dict[str, Any]]) -> tables.Table:
+    """Fitted orders with their intervals, beside the theory's."""
+    known = [s for s in rates.SETTINGS if s.result in orders]
+    rows = [
+        (
+            f"E{name}",
+            [
+                "{:.2f} [{:.2f}, {:.2f}]".format(*orders[s.result]["slopes"][k]).replace("-", "−")
+                for s in known
+            ],
+        )
+        for k, name in enumerate(rates.RESIDUALS)
+    ]
+    rows.append(("theory", [f"{s.order:.2f}".replace("-", "−") for s in known]))
+    columns = [f"{s.result} ({s.letter})" for s in known]
+    return tables.Table("Fitted order in K over the last half, 95 % interval", columns, rows, set())
+
+
+def slug(text: str) -> str:
+    return "-".join(
+        "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower()).split()
+    )
+
+
+class Bar:
+    """Parts done of all, the part at work, and the time left."""
+
+    def __init__(self, total: int, shown: bool) -> None:
+        self.total, self.shown, self.done = total, shown, -1
+        self.progress: Any = None
+
+    def __enter__(self) -> Bar:
+        if self.shown:
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
+
+            self.progress = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )  # fmt: skip
+            self.progress.start()
+            self.task = self.progress.add_task("", total=self.total)
+        return self
+
+    def next(self, label: str) -> None:
+        """The part before is done, this one begins."""
+        self.done += 1
+        if self.progress is not None:
+            self.progress.update(self.task, description=label, completed=self.done)
+
+    def __exit__(self, *error: Any) -> None:
+        if self.progress is not None:
+            if error[0] is None:
+                self.progress.update(self.task, description="done", completed=self.total)
+            self.progress.stop()

@@ -1,0 +1,93 @@
+"""One part of an experiment: the grid of a contestant, or its runs, as plain numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mossp.arguments import cost
+from mossp.experiments.instances import Instance, Optimum, measured
+from mossp.experiments.protocol import Contestant, Protocol
+from mossp.feasibility import restore
+from mossp.schedules import Rule, as_rule
+from mossp.solve import Progress, solve
+from mossp.stationarity import stationarity
+from mossp.tune import tune, with_values
+
+LEVELS = (1e-2, 1e-3)  # of the violation: gradients and seconds until it is met for good
+
+
+def gradients(protocol: Protocol, given: Instance, first: Contestant) -> int:
+    """What MoSSP's K steps cost: the budget of its group."""
+    rule, K = as_rule(first.schedule), protocol.steps[given.experiment]
+    return cost(given.problem, first.method, rule, K, given.batch_size)
+
+
+def choose(protocol: Protocol, given: Instance, who: Contestant, budget: int) -> dict[str, Any]:
+    """The best point of the contestant's grid, by F + ||c||_1 after a part of the gradients."""
+    best = tune(
+        given.problem, given.x0, method=who.method, schedule=who.schedule, grid=who.grid,
+        gradients=budget // protocol.share, batch_size=given.batch_size, seed=protocol.seed + 1,
+    )  # fmt: skip
+    return {
+        "values": best.values, "merit": best.merit, "points": len(best.table),
+        "at_edge": best.at_edge, "gradients": best.result.gradients, "table": best.table[:8],
+    }  # fmt: skip
+
+
+def run(
+    protocol: Protocol, given: Instance, who: Contestant, values: dict[str, float],
+    budget: dict[str, Any], best: Optimum,
+) -> dict[str, Any]:  # fmt: skip
+    """The runs with the chosen values: what they reached, and how they went."""
+    rule: Rule = as_rule(who.schedule)
+    method, rule = with_values(who.method, rule, values)
+    at, when, xs = [0], [0.0], [np.broadcast_to(given.x0, (protocol.runs, given.x0.size))]
+
+    def look(seen: Progress) -> None:
+        at.append(seen.gradients)
+        when.append(seen.seconds)
+        xs.append(np.array(seen.x))
+
+    result = solve(
+        given.problem, given.x0, method=method, schedule=rule, batch_size=given.batch_size,
+        replicas=protocol.runs, seed=protocol.seed, trace=protocol.trace, callback=look, **budget,
+    )  # fmt: skip
+    objective, violation = measured(given.problem, np.stack(xs))
+    restored = np.stack([restore(given.problem, x) for x in result.xs])
+    gap = measured(given.problem, restored)[0] - best.value
+    cert = result.certificate
+    return {
+        "gradients": at, "seconds": when, "objective": objective.tolist(),
+        "violation": violation.tolist(),
+        "final": {
+            "objective": objective[-1].tolist(), "violation": violation[-1].tolist(),
+            "gap": gap.tolist(),
+            "nonzeros": np.count_nonzero(result.xs, axis=1).tolist(),
+            "stationarity": [stationarity(given.problem, x) for x in result.xs],
+        },
+        "reached": {
+            f"{level:g}": [reached(at, when, column, level) for column in violation.T]
+            for level in LEVELS
+        },
+        "certificate": {
+            "criticality": cert.criticality, "proximity": cert.proximity,
+            "feasibility": cert.feasibility, "status": result.status.name,
+        },
+        "cost": {"gradients": result.gradients, "seconds": result.seconds, "steps": result.steps},
+        "form": result.settings["form"],
+    }  # fmt: skip
+
+
+def reached(at: list[int], when: list[float], violation: np.ndarray, level: float) -> Any:
+    """(gradients, seconds) from which the violation stays at or below the level; None if never.
+
+    A feasible start that is left again does not count.
+
+    >>> reached([0, 10, 20, 30], [0.0, 1.0, 2.0, 3.0], np.array([0.0, 0.5, 0.01, 0.02]), 0.05)
+    [20, 2.0]
+    """
+    above = np.flatnonzero(~(violation <= level))
+    first = int(above[-1]) + 1 if above.size else 0
+    return [at[first], when[first]] if first < len(at) else None
