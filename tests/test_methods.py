@@ -243,7 +243,8 @@ def spdc(posed, method, run):
 
 
 def salm(posed, method, run):
-    p = np.ones(posed.m) / math.sqrt(posed.m)  # where the power iteration for |J|^2 stands
+    p = np.cos(np.arange(1, posed.m + 1) ** 2.0)  # where the power iteration for |J|^2 stands
+    p /= np.linalg.norm(p)
 
     def inner_step(now, y, center, v, lam, t):
         nonlocal p
@@ -478,10 +479,6 @@ EQUAL = {
     "proximal term explicit or not, g smoothed by little": (
         SPDC(Q, inner=3), as_given, SPD(Q, inner=3, nu=1e-2), together, "L1MinusL2", "both", 1e-12
     ),
-    "nu is eta unless given": (
-        SPD(Q, inner=2), lambda p: {"mu": 9.0, "eta": 0.5},
-        SPD(Q, inner=2, nu=0.5), lambda p: {"mu": 9.0, "eta": 0.5}, "CappedL1", "none", 0,
-    ),
     "one inner step, inner or outer": (
         SPDC(FULL, inner=1), as_given,
         SPDC(FULL, inner=1, refresh="outer"), as_given, "L1MinusL2", "both", 0,
@@ -585,13 +582,13 @@ def test_imba_solves_its_subproblem(inexact):
     posed, felt = posed_for("L1MinusL2", "bowls"), 0
     for x in STARTS:
         states, _ = take(IMBA(inexact=inexact), "L1MinusL2", "bowls", a_run()._replace(x0=x))
-        w, nu, s_h = states.x[0], states.nu[0], states.s_h[0]
+        w, nu = states.x[0], states.nu[0]
         c, J, v, s = np.minimum(posed.c(x), 0), posed.J(x), gradient(x) - posed.slope(x), w - x
         balls = c + J @ s + s @ s / 2
         solution, least = ball_problem(x, v, c, J)
         assert (balls <= 1e-12).all()
         assert (nu >= 0).all()
-        np.testing.assert_allclose(v + s + nu @ (J + s), -s_h, rtol=0, atol=1e-13)
+        s_h = -(v + s + nu @ (J + s))  # what the KKT conditions ask for
         np.testing.assert_allclose(s_h[w != 0], LAM * np.sign(w[w != 0]), rtol=0, atol=1e-13)
         assert (np.abs(s_h) <= LAM + 1e-13).all()
         if inexact:
@@ -640,3 +637,80 @@ def test_exact_methods_arrive(method, reg):
     multipliers = np.concatenate([*result.certificate.multipliers.values()])
     assert np.abs(multipliers).min() > 1e-3  # all constraints are felt
     assert (result.x == 0).any()
+
+
+def test_spd_smooths_g_by_its_envelope_and_nu_is_eta_unless_given():
+    """After a stage xi is the gradient of M_{nu g} at x; the first stage knows nu only if given."""
+    reg, x0 = mossp.CappedL1(0.3, 0.4), jnp.full(4, 0.5)
+    with jax.enable_x64(True):
+        oracles = mossp.Problem(lambda x: 0.5 * x @ x, regularizer=reg).oracles(np.asarray(x0))
+        x0 = x0.astype(float)
+        for nu, eta, used in ((None, 0.5, 0.5), (0.2, 0.5, 0.2), (1.0, 0.5, 1.0)):
+            method = SPD(momentum=mossp.Plain(), inner=1, nu=nu)
+            state = method.init(oracles, x0, 0 * x0)
+            at_start = reg.subgradient_g(x0) if nu is None else (x0 - reg.prox_g(x0, nu)) / nu
+            np.testing.assert_allclose(state.xi, at_start, atol=1e-15)
+            state = method.step(oracles, Parameters(2.0, 0.0, 1.0, eta), state, None)
+            envelope = (state.x - reg.prox_g(state.x, used)) / used
+            np.testing.assert_allclose(state.xi, envelope, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "inequality",
+    [lambda x: x @ x - 1.0, lambda x: jnp.stack([jnp.sum(x) - 1.0, -1.0 - jnp.sum(x)])],
+    ids=["J = 0 at the start", "J'J has 0 as an eigenvalue"],
+)
+def test_salm_follows_the_norm_of_J_where_it_vanishes(inequality):
+    """||J||^2 must not stay 0 once it was: eta = mu then, and the run diverges."""
+    rows = np.random.default_rng(0).normal(size=(60, 5)) + 2.0
+    problem = mossp.Problem(
+        lambda x, t: 0.5 * jnp.mean(jnp.sum((x - t) ** 2, axis=1)), rows, inequality=inequality
+    )
+    result = mossp.solve(problem, np.zeros(5), method="salm-r", steps=2000, tol=5e-2)
+    assert result.success, result.message
+
+
+def test_imba_is_not_certified_by_rounding():
+    """Noise in F doubles L_f until nothing moves; that proves nothing about the point."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 10))
+    y = np.sign(X[:, :3] @ [1.0, -2.0, 1.5] + 0.5 * rng.normal(size=100))
+
+    def cancelling(x, batch):
+        return (mossp.losses.logistic(x, batch[:2]) + jnp.mean(batch[2])) - jnp.max(batch[2])
+
+    problem = mossp.Problem(
+        cancelling, (X, y, np.full(100, 1e12)), mossp.L1(0.05), inequality=lambda x: x @ x - 1.0
+    )
+    x0 = 0.1 * np.random.default_rng(1).normal(size=10)
+    result = mossp.solve(problem, x0, method="imba-dc")
+    assert result.success == (mossp.stationarity(problem, result.x) <= result.tol)
+    assert not result.success
+
+
+@pytest.mark.parametrize(
+    ("make", "needs"),
+    [
+        (lambda: mossp.SALM(dual=-1.0), "SALM needs dual >= 0"),
+        (lambda: mossp.SMAG(beta=-3.0), "SMAG needs beta > 0"),
+        (lambda: SPD(nu=0.0), "SPD needs nu > 0"),
+        (lambda: SPDC(eta_h=-1.0), "SPDC needs eta_h > 0"),
+        (lambda: SPDC(inner=0), "SPDC needs a whole number inner >= 1"),
+        (lambda: SPDC(refresh="never"), "refresh to be 'inner' or 'outer'"),
+        (lambda: mossp.SSDC(growth=0.0), "SSDC needs growth > 0"),
+        (lambda: MLALM(dual=2.0), "MLALM needs 0 <= dual <= 1"),
+        (lambda: mossp.CLCDC(momentum=3), "CLCDC is deterministic"),
+        (lambda: mossp.IMBA(momentum=mossp.Polyak()), "IMBA is deterministic"),
+        (lambda: SPDC(momentum=5), "momentum must be an estimator"),
+    ],
+)
+def test_wrong_settings_get_a_sentence(make, needs):
+    with pytest.raises((ValueError, TypeError), match=needs):
+        make()
+
+
+def test_a_method_without_a_dual_step_is_not_exact():
+    full = mossp.Full()
+    assert MLALM(full).exact and mossp.SALM(full).exact and mossp.MoSSPAL(mossp.SVRG()).exact
+    assert not MLALM(full, dual=0.0).exact and not mossp.SALM(full, dual=0.0).exact
+    assert not mossp.MoSSP(full).exact
