@@ -1,7 +1,8 @@
 """The command `mossp`.
 
-    mossp solve      solve the built-in example, print the certificate, write a report
-    mossp methods    the methods and what they are
+    mossp solve       solve the built-in example, print the certificate, write a report
+    mossp methods     the methods and what they are
+    mossp reproduce   the paper's experiments: tables, figures and a page
 
 Exit codes: 0 the certificate holds; 1 it ran and the certificate does not hold; 2 wrong input or
 something is missing; 130 interrupted.
@@ -133,6 +134,35 @@ def application() -> Any:
             return _solve(settings, None if no_report else out, as_json)
         except KeyboardInterrupt:
             return TOO_EARLY
+
+    @app.command("reproduce")
+    def reproduce_command(
+        which: Annotated[
+            str, typer.Argument(help="sphere, quadratics, rates or all.", show_default=False)
+        ],
+        out: Annotated[Path, option(help="Folder of the page, tables and figures.")] = Path(
+            "mossp-reproduction"
+        ),
+        data_dir: Annotated[
+            Path | None,
+            option(help="Folder of a9a, phishing and australian; else MOSSP_DATA, or downloaded."),
+        ] = None,
+        quick: Annotated[
+            bool, option("--quick", help="Small budgets on generated data, within a minute.")
+        ] = False,
+        budget: Annotated[
+            str, option(help="gradients: as many for each; seconds: the paper's equal time.")
+        ] = "gradients",
+        lam: Annotated[
+            list[float] | None,
+            option(help="Weight of the regulariser on the sphere; may be repeated. 0.01."),
+        ] = None,
+    ) -> int:
+        """Run the paper's experiments. An interrupted run goes on where it was."""
+        try:
+            return _reproduce(which, out, data_dir, quick, budget, lam)
+        except KeyboardInterrupt:
+            return _fail("Interrupted; run the same command again to go on.", INTERRUPTED)
 
     @app.command("methods")
     def methods_command() -> int:
@@ -295,6 +325,36 @@ def keep_compiled_programs() -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return folder
+
+
+# mossp reproduce --------------------------------------------------------------------------------
+
+
+def _reproduce(
+    which: str, out: Path, data_dir: Path | None, quick: bool, budget: str, lam: list[float] | None
+) -> int:
+    from mossp.experiments import reproduce
+
+    _need("The reproduction", "jinja2", "matplotlib")
+    keep_compiled_programs()
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, _leave_reproduction)
+    found = reproduce(
+        which, out, data_dir=data_dir, quick=quick, budget=budget, lams=tuple(lam or ()) or None,
+        progress=sys.stderr.isatty(),
+    )  # fmt: skip
+    from mossp.experiments.page import findings
+
+    for sentence in findings(found.records, found.rates):
+        print(sentence)
+    print(f"Page: {found.page}")
+    return SUCCESS
+
+
+def _leave_reproduction(*_: Any) -> None:
+    """Finished parts are on disk, and nothing else is worth waiting for."""
+    os.write(2, b"\nmossp: Interrupted; run the same command again to go on.\n")
+    os._exit(INTERRUPTED)
 
 
 # mossp methods ----------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class Carry(NamedTuple):
     last: Witness  # of the last step
     random: Witness  # of a uniformly random step, by reservoir sampling
     reference: Vector  # x when rho and mu were last measured
+    finite: Any  # whether everything the next step needs is finite
 
 
 class Context(NamedTuple):
@@ -68,7 +69,7 @@ def start(
         zero, lam = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
         witness = Witness(x0, x0, zero, zero, lam, jnp.zeros((), x0.dtype))
         state = method.init(oracles, x0, d0)
-        return Carry(state, method, schedule, witness, witness, x0)
+        return Carry(state, method, schedule, witness, witness, x0, all_finite(state))
 
     return jax.vmap(one, in_axes=(0, 0, None if shared else 0))(method, schedule, draws)
 
@@ -113,7 +114,10 @@ def advance(
         state = lax.fori_loop(*groups, steps, carry.state)
         last = method.witness(oracles, parameters(k1 - 1), state)
         last = choose(k1 > k0, last, carry.last)
-        return carry._replace(state=state, last=last, random=choose(keep, last, carry.random))
+        return carry._replace(
+            state=state, last=last, random=choose(keep, last, carry.random),
+            finite=all_finite(state),
+        )  # fmt: skip
 
     return jax.vmap(one, in_axes=(0, None if shared else 0, 0))(carry, batches, keep)
 
@@ -154,24 +158,29 @@ class Observation(NamedTuple):
     finite: Any  # whether everything the next step needs is finite
 
 
-@jax.jit
+def all_finite(tree: PyTree) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
 def observe(oracles: Oracles, carry: Carry, rows: PyTree) -> jax.Array:
     """The fields of an Observation as rows of one array, which is quicker to hand over.
 
     `rows` stand for the data; None when all of it is looked at.
     """
+    return _observe(oracles, carry.state.x, carry.last.y, carry.finite, rows)
 
-    def one(carry: Carry) -> jax.Array:
-        x = carry.state.x
+
+@jax.jit  # of what all methods have, so that they share a program
+def _observe(oracles: Oracles, xs: Vector, ys: Vector, finite: Any, rows: PyTree) -> jax.Array:
+    def one(x: Vector, y: Vector, finite: Any) -> jax.Array:
         f = oracles.full_value(x) if rows is None else oracles.f(x, rows)
-        leaves = jax.tree.leaves((carry.state, f, oracles.c(x)))
         seen = Observation(
             objective=f + oracles.regularizer(x),
             violation=oracles.violation(x),
-            proximity=jnp.linalg.norm(x - carry.last.y),
+            proximity=jnp.linalg.norm(x - y),
             length=jnp.linalg.norm(x),
-            finite=jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])),
+            finite=finite & all_finite((f, oracles.c(x))),
         )
         return jnp.stack([value.astype(x.dtype) for value in seen])
 
-    return jax.vmap(one, out_axes=1)(carry)
+    return jax.vmap(one, out_axes=1)(xs, ys, finite)

@@ -22,7 +22,7 @@ import numpy as np
 from mossp.arguments import checked
 from mossp.methods import Method
 from mossp.problem import Problem
-from mossp.result import Result
+from mossp.result import Result, Status
 from mossp.schedules import Measured, Rule, as_rule
 from mossp.solve import Solve
 
@@ -114,6 +114,8 @@ def tune(
     callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(a.dtype == np.float64):
         result = Solve(problem, a, callers, variants).run()
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt  # by Ctrl-C, which the run took: no point has been run whole
         v = violations(problem, a.x0, result)
     F = np.where(np.isfinite(v), result.funs, np.nan)
     merits = np.asarray(F + v if merit is None else merit(F, v), np.float64)

@@ -18,6 +18,7 @@ from mossp.methods import MoSSPAL
 from mossp.momentum import SVRG
 from mossp.problem import Oracles, Problem
 from mossp.regularizers import CappedL1, L1MinusL2, Regularizer, TruncatedL1
+from mossp.result import Status
 from mossp.solve import solve
 
 Folder = str | os.PathLike[str] | None
@@ -98,6 +99,8 @@ def optimum(given: Instance, starts: int, seed: int) -> Optimum:
             given.problem, x0, method=MoSSPAL(momentum=SVRG()), steps=max(60 * epoch, 4000),
             batch_size=given.batch_size, tol=1e-9, seed=seed,
         )  # fmt: skip
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
         key = (not result.success, result.fun)
         if best is None or key < best[0]:
             best = key, Optimum(result.fun, int(np.count_nonzero(result.x)), result.success)

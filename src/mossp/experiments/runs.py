@@ -10,6 +10,7 @@ from mossp.arguments import cost
 from mossp.experiments.instances import Instance, Optimum, measured
 from mossp.experiments.protocol import Contestant, Protocol
 from mossp.feasibility import restore
+from mossp.result import Status
 from mossp.schedules import Rule, as_rule
 from mossp.solve import Progress, solve
 from mossp.stationarity import stationarity
@@ -54,6 +55,8 @@ def run(
         given.problem, given.x0, method=method, schedule=rule, batch_size=given.batch_size,
         replicas=protocol.runs, seed=protocol.seed, trace=protocol.trace, callback=look, **budget,
     )  # fmt: skip
+    if result.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt  # half a run is no part of an experiment
     objective, violation = measured(given.problem, np.stack(xs))
     restored = np.stack([restore(given.problem, x) for x in result.xs])
     gap = measured(given.problem, restored)[0] - best.value
