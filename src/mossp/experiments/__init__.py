@@ -1,5 +1,5 @@
 """The paper's experiments, as data, settings and a runner."""
 
-from mossp.experiments.reproduce import EXPERIMENTS, Reproduction, reproduce
+from mossp.experiments.runner import EXPERIMENTS, Reproduction, reproduce
 
 __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]

@@ -118,11 +118,14 @@ def one_table(group: list[Record], title: str) -> Table:
         row("seconds", lambda r: f"{r.run['cost']['seconds']:.2f}"),
         row("settings", settings),
     ]
+    rows = [(name, cells) for name, cells in rows if set(cells) != {numbers.NONE}]
     best = set()
-    for number, metric in ((0, "objective"), (1, "violation"), (4, "gap")):
-        means = [float(r.final(metric).mean()) for r in group]
-        if np.isfinite(means).any():
-            best.add((number, int(np.nanargmin(means))))
+    metrics = {"objective F": "objective", "violation": "violation", "F restored − F*": "gap"}
+    for number, (name, _) in enumerate(rows):
+        if name in metrics:
+            means = [float(r.final(metrics[name]).mean()) for r in group]
+            if np.isfinite(means).any():
+                best.add((number, int(np.nanargmin(means))))
     return Table(title, columns, rows, best)
 
 
