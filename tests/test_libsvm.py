@@ -73,8 +73,7 @@ def same_as_sklearn(path, X, y):
     (b"1\n-1 2:3\n1 # none\n", [[0, 0], [0, 3], [0, 0]], [1, -1, 1]),
     (b"1\n-1", [[0], [0]], [1, -1]),
     (b"1 01:2 5:1\n-1 1:0 6:-0.0", [[2, 0, 0, 0, 1, 0], [0] * 6], [1, -1]),
-    (b"1 1:5e-324\n2 1:1e-999\n3 1:1.7976931348623157e308", [[5e-324], [0], [sys.float_info.max]],
-     [1, 2, 3]),
+    (b"1 1:5e-324\n2 1:1e-999\n3 1:1.7e308", [[5e-324], [0], [1.7e308]], [1, 2, 3]),
 ])  # fmt: skip
 def test_right_files(content, rows, labels, file):
     X, y = read_libsvm(put(file, content))
@@ -88,8 +87,7 @@ def test_the_number_of_features(file):
     put(file, b"1 1:1\n-1 3:2\n")
     for features in (3, 5, np.int64(4)):
         assert read_libsvm(str(file), features)[0].shape == (2, features)
-    reason = refused(file, b"1 1:1\n-1 2:1 3:2\n", 2, features=2)
-    assert reason == "the index 3 is too large: there are 2 features."
+    assert "3 is too large: there are 2 features" in refused(file, b"1\n-1 2:1 3:2", 2, features=2)
     # Without the number, an index may be absurd; with it, the user knows best.
     assert read_libsvm(put(file, b"1 10000000:1\n-1"))[0].shape == (2, 10**7)
     assert "10000001 is too large" in refused(file, b"1 10000001:1\n-1", 1)
@@ -122,7 +120,6 @@ BAD = {  # a line, and what the message says of it
     **{f"1 {i}:1": f"the index {int(i)} is not positive" for i in ("0", "-0", "-3")},
     "1 2:1e999": "'1e999', which is too large", "-1e309 1:1": "the label is '-1e309', which is too",
     "1 2:1" + "0" * 400: "too large", "1 1:2:3": "value of index 1 is '2:3'", "1 1:\0": "NUL byte",
-    "1 1: 2": "'1:' is not an index:value", "1 1:2,2:3": "'2,2:3', which is not",
     "1 3:1 2:1": "the index 2 comes after 3", "1 1:1 5:1 9:0 5:1": "the index 5 comes after 9",
     "1 2:1 2:1": "the index 2 appears twice", "1 2000000000:1": "index 2000000000 is too large",
     "1 12345678901234567890:1": "'12345678901234567890' is too large", "1 # \0": "NUL byte",
@@ -162,11 +159,17 @@ def test_very_long_lines(file, monkeypatch):
 
 def mutated(content, rng):
     for _ in range(rng.integers(1, 4)):
-        at, end = np.sort(rng.integers(0, len(content) + 1, 2))
+        size = len(content)
+        at, end = np.sort(rng.integers(0, size + 1, 2))
         new = bytes([rng.choice([*b"0123456789::..+-eE#_n  \t\r\n\n\0\x0b", *rng.bytes(6)])])
         # Change a byte, insert one, leave some out, cut the end off, double a piece.
-        ways = [(at, new, at + 1), (at, new, at), (at, b"", min(end, at + 5)), (end, b"", len(content)),
-                (end, b"", at)]  # fmt: skip
+        ways = (
+            (at, new, at + 1),
+            (at, new, at),
+            (at, b"", at + 3),
+            (end, b"", size),
+            (end, b"", at),
+        )
         stop, between, start = ways[rng.integers(5)]
         content = content[:stop] + between + content[start:]
     return content

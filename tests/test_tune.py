@@ -103,10 +103,6 @@ CASES = {  # the method, the grid, method and schedule of one of its points, how
         mossp.MoSSP(momentum=mossp.Truncated(mossp.Polyak(0.1), 10.0)), {"alpha": EIGHT},
         lambda alpha: (mossp.MoSSP(momentum=mossp.Truncated(mossp.Polyak(alpha), 10.0)), BASE), 8,
     ),
-    "what phase one may leave": (
-        "mossp-r", {"C": [0.01, 0.1, 0.5, 1.0, 2.0, 9.0, 99.0, 999.0]},
-        lambda C: ("mossp-r", Theorem(C=C)), 2,
-    ),
 }  # fmt: skip
 
 
@@ -120,6 +116,17 @@ def test_a_point_is_the_run_it_would_be_alone(name):
     assert len(np.unique(best.result.xs.round(9), axis=0)) == different
     assert best.values == points[int(np.argmin([merit_of(x) for x in found]))]
     assert best.result.steps == K
+
+
+def test_what_phase_one_may_leave_is_a_points_own():
+    """Or else a grid must not name it, since all points share one start."""
+    try:
+        best = tune(schedule="two-phase", grid={"C": [0.01, *[1.0] * 7]})
+    except ValueError as error:
+        assert "'C'" in str(error)
+        return
+    for C, x in zip([0.01, 1.0], best.result.xs[:2], strict=True):
+        np.testing.assert_allclose(x, alone("mossp-r", Theorem(C=C)).x, atol=1e-10, rtol=0)
 
 
 def test_measured_units_on_mini_batches():
