@@ -14,9 +14,8 @@ def main() -> None:
     for setting in rates.SETTINGS:
         seen = rates.measure(setting, tuple(range(9, 17)), replicas=64, seed=0)
         head = "  ".join(f"{'E' + name:>13}" for name in rates.RESIDUALS)
-        print(
-            f"{setting.result} ({setting.letter}), ||x|| <= {seen['largest']:.3f}\n         K  {head}"
-        )
+        print(f"{setting.result} ({setting.letter}), ||x|| <= {seen['largest']:.3f}")
+        print(f"         K  {head}")
         for K, row in zip(seen["K"], seen["means"], strict=True):
             print(f"  {K:8d}  " + "  ".join(f"{value:13.3e}" for value in row))
         bound = BOUNDS.get(setting.result)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import sys
 from pathlib import Path
 from unittest import mock
@@ -18,7 +19,7 @@ from mossp.data import DataError, libsvm, load_data, read_libsvm, sets
 sklearn_datasets = pytest.importorskip("sklearn.datasets")
 pooch = pytest.importorskip("pooch")
 REAL = os.environ.get("MOSSP_DATA")  # before the fixture below hides it
-TINY = b"+1 1:1 2:0\n-1 2:3\n-1\n"  # a known set, in these tests
+TINY = b"2 1:1 2:0\n1 2:3\n1\n"  # a known set, in these tests
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def retrieve(tmp_path, monkeypatch):
     for name in ("MOSSP_DATA", "MOSSP_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    monkeypatch.setitem(sets.KNOWN, "tiny", sets.Known(3, 2, 3, {-1.0: 2, 1.0: 1}))
+    monkeypatch.setitem(sets.KNOWN, "tiny", sets.Known(3, 2, 3, {1.0: 2, 2.0: 1}))
     fake = mock.create_autospec(pooch.retrieve, side_effect=ConnectionError("no route to host"))
     monkeypatch.setattr(pooch, "retrieve", fake)
     return fake
@@ -159,17 +160,10 @@ def test_very_long_lines(file, monkeypatch):
 
 def mutated(content, rng):
     for _ in range(rng.integers(1, 4)):
-        size = len(content)
-        at, end = np.sort(rng.integers(0, size + 1, 2))
+        at, end = np.sort(rng.integers(0, len(content) + 1, 2))
         new = bytes([rng.choice([*b"0123456789::..+-eE#_n  \t\r\n\n\0\x0b", *rng.bytes(6)])])
-        # Change a byte, insert one, leave some out, cut the end off, double a piece.
-        ways = (
-            (at, new, at + 1),
-            (at, new, at),
-            (at, b"", at + 3),
-            (end, b"", size),
-            (end, b"", at),
-        )
+        # Change a byte, insert one, leave three out, double a piece, cut the end off.
+        ways = (at, new, at + 1), (at, new, at), (at, b"", at + 3), (end, b"", at), (end, b"", 9**9)
         stop, between, start = ways[rng.integers(5)]
         content = content[:stop] + between + content[start:]
     return content
@@ -241,11 +235,11 @@ def test_the_real_sets(name, rows, columns, entries, low, monkeypatch):
 
 
 @pytest.mark.parametrize("old, new, says", [
-    (b"-1\n", b"-1\n-1\n", "it has rows 4, where 3 is right"),
+    (b"1\n", b"1\n1\n", "it has rows 4, where 3 is right"),
     (b"2:3", b"3:3", "it has features 3, where 2 is right"),
-    (b"-1\n", b"-1 1:0\n", "it has entries 4, where 3 is right"),
-    (b"-1\n", b"+1\n", "it has labels {-1.0: 1, 1.0: 2}, where {-1.0: 2, 1.0: 1} is right"),
-    (b"-1", b"0", "it has labels {0.0: 2, 1.0: 1}"),
+    (b"1\n", b"1 1:0\n", "it has entries 4, where 3 is right"),
+    (b"1\n", b"2\n", "it has labels {1.0: 1, 2.0: 2}, where {1.0: 2, 2.0: 1} is right"),
+    (b"\n1", b"\n0", "it has labels {0.0: 2, 2.0: 1}"),
 ])  # fmt: skip
 def test_a_wrong_file_in_the_cache_is_refused(old, new, says, file, retrieve):
     put(file, TINY.replace(old, new))
@@ -261,7 +255,8 @@ def test_the_order_of_places(tmp_path, file, monkeypatch, retrieve):
     for name, rest in inside.items():
         monkeypatch.setenv(name, str(tmp_path / name))
         put(tmp_path / name / rest, TINY)
-    put(file, TINY)
+    monkeypatch.chdir(put(file, TINY).parents[1])
+    put(Path("tiny"), TINY)  # the working folder is none of the places
     assert load_data("tiny", folder).path == load_data("tiny", str(folder)).path == folder / "tiny"
     (folder / "tiny").unlink()
     with pytest.raises(FileNotFoundError, match=f"no file tiny in {re.escape(str(folder))}"):
@@ -280,7 +275,9 @@ def test_a_download_goes_to_the_cache_and_is_checked(tmp_path, monkeypatch, retr
     monkeypatch.setenv("MOSSP_DATA", str(tmp_path / "data"))
     retrieve.side_effect = lambda *_, path, fname, **__: str(put(Path(path) / fname, TINY))
     for _ in range(2):
-        assert load_data("tiny").path == tmp_path / "own" / "data" / "tiny"
+        name, X, y, path = load_data("tiny")
+        assert (name, X.shape, y.tolist()) == ("tiny", (3, 2), [1, -1, -1])
+        assert path == tmp_path / "own" / "data" / "tiny"
     site = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
     assert [call.args for call in retrieve.call_args_list] == [(site + "tiny",)]
     with pytest.raises(DataError, match=r"australian: this is not the data set australian"):
@@ -300,6 +297,7 @@ def test_without_a_network(file, retrieve):
 
 def test_without_pooch(file, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
+    runpy.run_path(sets.__file__)  # can be imported
     with pytest.raises(ImportError, match=r"pip install 'mossp\[cli\]'") as caught:
         load_data("tiny")
     assert f"put the file into {file.parent}" in str(caught.value)

@@ -54,12 +54,12 @@ class Schedule(eqx.Module):
     settle_from: Any = 0.0  # the step from which they fall
     settled: Any = 1.0
     eta: Any = None  # changes in step with mu; None: mu itself
-    mu_log: Any = 0.0  # mu is divided by log(k + 2) to this power
+    mu_log: Any = 0.0  # mu is divided by log(k + 3) to this power
 
     def at(self, k: Any) -> Parameters:
         t = jnp.asarray(k + 1, jnp.result_type(self.mu, float))
         late = jnp.clip((t - self.settle_from) / (self.settled - self.settle_from), 0.0, 1.0)
-        change = t**self.mu_power * self.mu_end**late * jnp.log(t + 1) ** -self.mu_log
+        change = t**self.mu_power * self.mu_end**late * jnp.log(t + 2) ** -self.mu_log
         return Parameters(
             mu=self.mu * change,
             rho=self.rho * t**self.rho_power,
@@ -197,7 +197,8 @@ class Theorem(Rule):
     alpha0: Any = None
     constants: Constants | None = None
     feasible: bool = eqx.field(default=True, static=True)
-    C: Any = 1.0  # phase one goes on until ||c(x0)||^2 <= C K^{-l}, l the exponent of rho
+    # Phase one goes on until ||c(x0)||^2 <= C K^{-l}, l the exponent of rho.
+    C: float = eqx.field(default=1.0, static=True)
 
     def __check_init__(self) -> None:
         check_positive(self, "rho0", "mu0", "alpha0", "C")
@@ -334,8 +335,9 @@ class LuMeiXiao(AlacaogluWright):
         recursive   rho_k = rho0 k^{1/3}, mu_k = mu0 k^{-1/3}, alpha_k = alpha0 k^{-2/3}
         Polyak      rho_k = rho0 k^{1/4}, mu_k = mu0 k^{-1/2}, alpha_k = alpha0 k^{-1/2}
 
-    The article has mu0 = 1 / (4 log(k + 2)), which log=True takes; without it mu0 is the largest
-    stable one. radius is to bound ||grad f||: 10 times the length of a gradient at x0 unless given.
+    for k = 1, 2, ... The article has mu0 = 1 / (4 log(k + 2)), which log=True takes; without it mu0
+    is the largest stable one. radius is to bound ||grad f||: 10 times the length of a gradient at
+    x0 unless given.
 
     >>> import mossp
     >>> LuMeiXiao().orders(mossp.Recursive())

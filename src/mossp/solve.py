@@ -206,10 +206,8 @@ class Solve:
         momentum = rule.estimator(method.momentum, constants)
         method = eqx.tree_at(lambda m: m.momentum, method, momentum)
         schedule = with_alpha(rule.schedule(momentum, self.a.steps, constants), momentum)
-        if rule.relative and constants is not None:
-            L = max(
-                constants.L_f if momentum.full else constants.L_batch, constants.least_curvature
-            )
+        if rule.relative and not rule.tuned:
+            L = rule.smoothness(momentum, constants)
             schedule = schedule.sized(*method.sizes(L, schedule.mu))
         return with_dtype((method, schedule), self.a.dtype, real=True)
 
@@ -218,7 +216,8 @@ class Solve:
         enough = self.a.rule.feasible_enough(self.a.method.momentum, self.a.steps)
         if violation(self.oracles, self.given) <= enough:
             return self.given
-        found = phase_one(self.oracles, self.given, min(enough, 1e-8), self.a.seed)
+        aim = min(enough, 1e-8) if self.a.rule.tuned else enough
+        found = phase_one(self.oracles, self.given, aim, self.a.seed)
         if not found.finite:
             return self.given
         if found.violation > enough:

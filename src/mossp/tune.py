@@ -21,10 +21,11 @@ import numpy as np
 
 from mossp.arguments import checked
 from mossp.methods import Method
-from mossp.problem import Problem
+from mossp.problem import Oracles, Problem
 from mossp.result import Result, Status
 from mossp.schedules import Measured, Rule, as_rule
 from mossp.solve import Solve
+from mossp.structure import Structure
 
 PyTree = Any
 Grid = Mapping[str, Sequence[float]]
@@ -103,7 +104,7 @@ def tune(
     a = checked(problem, x0, steps=steps, schedule=rule, replicas=1, **settings)
     if steps is None and gradients is None:
         steps = max(a.steps // SHARE, 1)
-    grid = default_grid(a.method) if grid is None else checked_grid(grid)
+    grid = default_grid(a.method, rule) if grid is None else checked_grid(grid)
     names = list(grid)
     combinations = list(itertools.product(*grid.values()))
     variants = [
@@ -113,13 +114,19 @@ def tune(
     a = checked(problem, x0, steps=steps, schedule=rule, replicas=len(variants), **settings)
     callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(a.dtype == np.float64):
-        result = Solve(problem, a, callers, variants).run()
-        if result.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt  # by Ctrl-C, which the run took: no point has been run whole
-        v = violations(problem, a.x0, result)
-    F = np.where(np.isfinite(v), result.funs, np.nan)
+        run = Solve(problem, a, callers, variants)
+        result = run.run()
+    if result.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt  # by Ctrl-C, which the run took: no point has been run whole
+    F, v = result.funs, violations(problem, a.x0, result)
     merits = np.asarray(F + v if merit is None else merit(F, v), np.float64)
-    merits = np.where(np.isnan(merits), np.inf, merits)
+    if merits.shape != F.shape:
+        raise ValueError(
+            f"merit must return one number a grid point, {F.size} in all, but its shape is "
+            f"{merits.shape}."
+        )
+    failed = run.watch.lost | run.watch.diverged | np.isnan(merits)
+    merits = np.where(failed, np.inf, merits)
     order = np.argsort(merits, kind="stable")
     rows = [
         dict(zip(names, combinations[i], strict=True))
@@ -139,12 +146,17 @@ def tune(
     return Tuning(*variants[best], chosen, float(merits[best]), rows, edge, result)
 
 
-def default_grid(method: Method) -> Grid:
+def default_grid(method: Method, rule: Rule) -> Grid:
     """In the units of `Measured`; a method that sets its own parameters has none."""
     if method.momentum.full and method.multipliers is None and method.exact:
         raise ValueError(
             f"{type(method).__name__} finds its parameters by line search: there is nothing to "
             "tune. Give a grid of your own to vary something else."
+        )
+    if not isinstance(rule, Measured):
+        raise ValueError(
+            f"Give a grid for the schedule {type(rule).__name__}: only mossp.schedules.Measured, "
+            "the default, has one of its own."
         )
     grid: dict[str, Sequence[float]] = {
         "rho": (1.0, 5.0, 20.0, 100.0) if method.multipliers else (5.0, 20.0, 100.0, 500.0),
@@ -161,49 +173,78 @@ def checked_grid(grid: Any) -> Grid:
             f"grid must name settings and their values, such as {{'rho': [1, 10]}}, but {grid!r} "
             "was given."
         )
+    checked = {}
     for name, values in grid.items():
-        numbers = isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, str)
-        if not numbers or not len(values) or not all(np.isreal(v) for v in values):
+        try:
+            array = np.asarray(values)
+        except (TypeError, ValueError):  # of lists of unequal length
+            array = np.asarray(None)
+        if array.ndim != 1 or not array.size or array.dtype.kind not in "iuf":
             raise ValueError(f"grid[{name!r}] must be a list of numbers, but is {values!r}.")
-    return {name: [float(v) for v in values] for name, values in grid.items()}
+        if not np.isfinite(array).all():
+            raise ValueError(f"grid[{name!r}] must be finite, but is {values!r}.")
+        checked[name] = [float(v) for v in array]
+    return checked
 
 
 def with_values(method: Method, rule: Rule, values: Mapping[str, float]) -> tuple[Method, Rule]:
     """The method and the rule with some of their fields replaced."""
     for name, value in values.items():
         own_alpha = name == "alpha" and getattr(method.momentum, "alpha", None) is not None
-        if name in numbers_of(rule) and not own_alpha:
-            rule = dataclasses.replace(rule, **{name: value})
-        elif name in numbers_of(method):
-            method = dataclasses.replace(method, **{name: value})  # type: ignore[arg-type]
-        elif name in numbers_of(method.momentum):
-            momentum = dataclasses.replace(method.momentum, **{name: value})
-            method = eqx.tree_at(lambda m: m.momentum, method, momentum)
-        else:
-            known = numbers_of(rule) + numbers_of(method) + numbers_of(method.momentum)
+        changed = None if own_alpha else replaced(rule, name, value)
+        if changed is not None:
+            rule = changed
+            continue
+        changed = replaced(method, name, value)
+        if changed is None:
             raise ValueError(
                 f"grid names {name!r}, which is no number of the schedule "
                 f"{type(rule).__name__}, the method {type(method).__name__} or its estimator; "
-                f"these have {', '.join(dict.fromkeys(known))}."
+                f"these have {', '.join(dict.fromkeys(numbers_of(rule) + numbers_of(method)))}."
             )
+        method = changed
     return method, rule
 
 
-def numbers_of(module: Any) -> list[str]:
+def replaced(module: Any, name: str, value: float) -> Any:
+    """The module with this number in it, or in a module inside it; None if there is none."""
+    if name in own_numbers(module):
+        return dataclasses.replace(module, **{name: value})
+    for field in dataclasses.fields(module):
+        part = getattr(module, field.name)
+        changed = replaced(part, name, value) if isinstance(part, eqx.Module) else None
+        if changed is not None:
+            return dataclasses.replace(module, **{field.name: changed})
+    return None
+
+
+def own_numbers(module: Any) -> list[str]:
     """The fields that a grid may vary: numbers, not switches, which change the program."""
     return [
         field.name
         for field in dataclasses.fields(module)
         if not field.metadata.get("static", False)
         and not isinstance(getattr(module, field.name), (eqx.Module, tuple))
+        and "Constants" not in str(field.type)
     ]
 
 
+def numbers_of(module: Any) -> list[str]:
+    inside = (getattr(module, field.name) for field in dataclasses.fields(module))
+    parts = [part for part in inside if isinstance(part, eqx.Module)]
+    return own_numbers(module) + [name for part in parts for name in numbers_of(part)]
+
+
 def violations(problem: Problem, x0: PyTree, result: Result) -> np.ndarray:
-    """||(c_E, [c_I]_+)||_1 of every replica; infinite where x is not finite."""
-    oracles = problem.oracles(x0)
-    xs = jax.vmap(lambda x: jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(x)]))(
-        jax.tree.map(jnp.asarray, result.xs)
-    )
-    c = jax.vmap(lambda x: jnp.sum(jnp.abs(oracles.active(oracles.c(x)))))(xs)
-    return np.where(np.isfinite(xs).all(axis=1) & np.isfinite(c), c, np.inf)
+    """||(c_E, [c_I]_+)||_1 of every replica."""
+    structure = Structure.of(x0)
+    each = [jax.tree.map(lambda leaf, r=r: leaf[r], result.xs) for r in range(len(result.funs))]
+    with jax.enable_x64(True):
+        oracles = problem.oracles(x0)
+        xs = jnp.asarray(np.stack([structure.ravel(x) for x in each]))
+        return np.asarray(_violations(oracles, xs), np.float64)
+
+
+@jax.jit
+def _violations(oracles: Oracles, xs: jax.Array) -> jax.Array:
+    return jax.vmap(lambda x: jnp.sum(jnp.abs(oracles.active(oracles.c(x)))))(xs)

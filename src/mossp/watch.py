@@ -58,6 +58,7 @@ class Watch:
         )
         return Trace(step, gradients, seconds, objective, violation, proximity, rows)
 
+    @np.errstate(over="ignore")
     def find_trouble(self, seen: Observation) -> None:
         """Replicas that are no longer finite, or have left for infinity."""
         far_away = GROWTH * (1 + np.linalg.norm(self.start))

@@ -109,6 +109,10 @@ class Group(Regularizer):
         return self.reg.smooth
 
     @property
+    def finite(self) -> bool:
+        return self.reg.finite
+
+    @property
     def absolute(self) -> bool:
         return True
 
