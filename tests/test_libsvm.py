@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import runpy
 import sys
@@ -302,3 +303,40 @@ def test_without_pooch(file, monkeypatch):
         load_data("tiny")
     assert f"put the file into {file.parent}" in str(caught.value)
     assert load_data("tiny", put(file, TINY).parent).path == load_data("tiny").path == file
+
+
+# What the reader must not do --------------------------------------------------------------------
+
+
+def test_a_long_damaged_number_is_refused_at_once(tmp_path):
+    path = tmp_path / "long"
+    path.write_bytes(b"1 1:" + b"1" * 10**6 + b"x\n-1 1:1\n")
+    with pytest.raises(DataError, match="not a finite number"):
+        read_libsvm(path)
+
+
+def test_an_error_survives_a_process(tmp_path):
+    error = pickle.loads(pickle.dumps(DataError("it is odd", tmp_path / "a", 3)))
+    assert (error.line, error.path) == (3, tmp_path / "a")
+    assert str(error).endswith("a, line 3: it is odd.")
+
+
+@pytest.mark.parametrize("features", [0, -3, 3.0, True, 2**31, "3"])
+def test_features_must_be_a_whole_number(tmp_path, features):
+    (tmp_path / "f").write_bytes(b"1 1:1\n-1\n")
+    with pytest.raises(ValueError, match="features must be a whole number"):
+        read_libsvm(tmp_path / "f", features)
+
+
+def test_names_are_strings_and_folders_hold_other_files_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "australian").write_bytes(b"1 1:1\n-1 1:2\n")
+    assert load_data(Path("australian")).X.shape == (2, 1)
+    (tmp_path / "mine").write_bytes(b"1 1:1\n-1 1:2\n")
+    assert load_data("mine", tmp_path).name == "mine"
+
+
+def test_unit_rows_of_huge_and_tiny_values(tmp_path):
+    (tmp_path / "wide").write_bytes(b"1 1:3e200 2:4e200\n-1 1:3e-200 2:4e-200\n-1\n")
+    X, _ = load_data(tmp_path / "wide").unit_rows()
+    np.testing.assert_allclose(X, [[0.6, 0.8], [0.6, 0.8], [0.0, 0.0]], rtol=1e-15)

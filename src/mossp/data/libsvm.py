@@ -18,7 +18,7 @@ import scipy.sparse
 LARGEST_INDEX = 10_000_000  # beyond this a damaged line is likelier than such a data set
 LONGEST_LINE = 64 * 2**20
 # What float() takes beyond this, such as "1_000", "nan" or "infinity", is none of the format.
-NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
+NUMBER = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z")
 INDEX = re.compile(rb"[+-]?\d+\Z")
 
 
@@ -32,7 +32,10 @@ class DataError(ValueError):
     def __init__(self, reason: str, path: Path, line: int | None = None) -> None:
         where = f"{path}, line {line}" if line else f"{path}"
         super().__init__(f"{where}: {reason}.")
-        self.path, self.line = path, line
+        self.reason, self.path, self.line = reason, path, line
+
+    def __reduce__(self) -> Any:
+        return DataError, (self.reason, self.path, self.line)
 
 
 def read_libsvm(
@@ -52,6 +55,11 @@ def read_libsvm(
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
+    whole = isinstance(features, (int, np.integer)) and not isinstance(features, bool)
+    if features is not None and not (whole and 1 <= features < 2**31):
+        raise ValueError(
+            f"features must be a whole number from 1 to {2**31 - 1}, but {features!r} was given."
+        )
     labels: list[float] = []
     starts, columns, values = [0], [], []
     last = 0

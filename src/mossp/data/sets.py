@@ -45,6 +45,8 @@ class DataSet(NamedTuple):
     def unit_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """(dense rows of length 1, labels); rows of zeros stay as they are."""
         X = self.X.toarray()
+        largest = np.abs(X).max(axis=1, keepdims=True)
+        X = X / np.where(largest > 0, largest, 1.0)  # squares neither overflow nor vanish then
         lengths = np.linalg.norm(X, axis=1, keepdims=True)
         return X / np.where(lengths > 0, lengths, 1.0), self.y
 
@@ -61,9 +63,9 @@ def load_data(
     Traceback (most recent call last):
     FileNotFoundError: There is no data set 'a8a': ...
     """
-    known = KNOWN.get(str(name))
+    known = KNOWN.get(name) if isinstance(name, str) else None
     if known is None:
-        path = Path(name)
+        path = Path(name) if folder is None else Path(folder).expanduser() / name
         if not path.is_file():
             raise FileNotFoundError(
                 f"There is no data set {str(name)!r}: name one of {', '.join(KNOWN)}, or a LIBSVM "
@@ -80,7 +82,7 @@ def load_data(
 def find(name: str, folder: str | os.PathLike[str] | None) -> Path:
     """The file of a known set, downloaded if it must be."""
     if folder is not None:
-        path = Path(folder) / name
+        path = Path(folder).expanduser() / name
         if not path.is_file():
             raise FileNotFoundError(
                 f"There is no file {name} in {folder}: put it there, or leave the folder out to "
@@ -88,7 +90,7 @@ def find(name: str, folder: str | os.PathLike[str] | None) -> Path:
             )
         return path
     given = os.environ.get("MOSSP_DATA")
-    for place in (Path(given) if given else None, cache_folder()):
+    for place in (Path(given).expanduser() if given else None, cache_folder()):
         if place is not None and (place / name).is_file():
             return place / name
     return download(name)
@@ -129,5 +131,5 @@ def check(known: Known, name: str, X: scipy.sparse.csr_matrix, y: np.ndarray, pa
         if getattr(found, what) != getattr(known, what):
             raise DataError(
                 f"this is not the data set {name}: it has {what} {getattr(found, what)}, where "
-                f"{getattr(known, what)} is right", path,
+                f"{getattr(known, what)} is right; delete it to have it downloaded again", path,
             )  # fmt: skip
