@@ -186,9 +186,12 @@ class Solve:
             chosen = [each[min(r, len(each) - 1)] for r in range(first, first + size)]
             method, schedule = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
             carry = compiled.start(
-                context, method, schedule, jnp.asarray(self.start),
-                self.initial_draws(extra, draws), extra, batch_size=a.drawn, shared=draws.shared,
-            )  # fmt: skip
+                context,
+                method,
+                schedule,
+                jnp.asarray(self.start),
+                self.first_estimate(extra, draws),
+            )
             shards.append(Shard(context, carry, draws, a.drawn))
             first += size
         events = Events(
@@ -226,17 +229,26 @@ class Solve:
             )
         return found.x.astype(self.a.dtype)
 
-    def initial_draws(self, extra: int, draws: Draws) -> PyTree:
-        """Draws for d_0 of these replicas; their number is rounded up, so that the shape stays."""
-        room = max(8, 1 << max(extra - 1, 0).bit_length())
+    def first_estimate(self, extra: int, draws: Draws) -> jax.Array:
+        """d_0 of these replicas. The number of draws is rounded up, so that their shape stays."""
+        a, room = self.a, max(8, 1 << max(extra - 1, 0).bit_length())
         if self.stream is not None:
             batches = self.stream.take(extra) or self.stream.peek()
-            return with_dtype(stack(batches + batches[-1:] * (room - len(batches))), self.a.dtype)
-        each = [
-            self.oracles.source.draw(generator(self.a.seed, Purpose.INITIAL, r), room, self.a.drawn)
-            for r in ([0] if draws.shared else draws.numbers)
-        ]
-        return each[0] if draws.shared else stack(each)
+            padded = batches + batches[-1:] * (room - len(batches))
+            each = [with_dtype(stack(padded), a.dtype)]
+        else:
+            each = [
+                self.oracles.source.draw(generator(a.seed, Purpose.INITIAL, r), room, a.drawn)
+                for r in ([0] if draws.shared else draws.numbers)
+            ]
+        found = [
+            compiled.first_estimate(
+                self.oracles, jnp.asarray(self.start), mine, extra, batch_size=a.drawn,
+                full=a.method.momentum.full,
+            )
+            for mine in each
+        ]  # fmt: skip
+        return jnp.stack(found * draws.replicas if draws.shared else found)
 
     def retune(self, context: Context, carry: Carry, k: int) -> Carry:
         tuner = tuning.Tuner(

@@ -47,31 +47,35 @@ class Context(NamedTuple):
     first_alpha: Any  # weight of the first mini-batch: B / b0
 
 
-@functools.partial(jax.jit, static_argnames=("batch_size", "shared"))
-def start(
-    context: Context, method: Method, schedule: Schedule, x0: Vector, draws: Any, count: Any, *,
-    batch_size: int, shared: bool,
-) -> Carry:  # fmt: skip
-    """The carry of every replica before the first step: d0 is the mean over `count` draws.
+@functools.partial(jax.jit, static_argnames=("batch_size", "full"))
+def first_estimate(
+    oracles: Oracles, x0: Vector, draws: Any, count: Any, *, batch_size: int, full: bool
+) -> Vector:
+    """d0 at x0: the mean over `count` mini-batches, or the full gradient if count > 0."""
 
-    The method's and the schedule's numbers have one entry a replica, and so have the draws
-    unless they are shared.
+    def add(j: Any, d: Vector) -> Vector:
+        draw = jax.tree.map(lambda v: v[j], draws)
+        batch = oracles.source.batch(draw, batch_size)
+        return d + (oracles.full_gradient(x0) if full else oracles.gradient(x0, batch))
+
+    return lax.fori_loop(0, count, add, jnp.zeros_like(x0)) / jnp.maximum(count, 1)
+
+
+@jax.jit
+def start(context: Context, method: Method, schedule: Schedule, x0: Vector, d0: Vector) -> Carry:
+    """The carry of every replica before the first step.
+
+    The numbers of the method and the schedule, and d0, have one entry a replica.
     """
     oracles = context.oracles
 
-    def one(method: Method, schedule: Schedule, draws: Any) -> Carry:
-        def add(j: Any, d: Vector) -> Vector:
-            draw = jax.tree.map(lambda v: v[j], draws)
-            batch = oracles.source.batch(draw, batch_size)
-            return d + method.gradient(oracles, batch)(x0)
-
-        d0 = lax.fori_loop(0, count, add, jnp.zeros_like(x0)) / jnp.maximum(count, 1)
+    def one(method: Method, schedule: Schedule, d0: Vector) -> Carry:
         zero, lam = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
         witness = Witness(x0, x0, zero, zero, lam, jnp.zeros((), x0.dtype))
         state = method.init(oracles, x0, d0)
         return Carry(state, method, schedule, witness, witness, x0, all_finite(state))
 
-    return jax.vmap(one, in_axes=(0, 0, None if shared else 0))(method, schedule, draws)
+    return jax.vmap(one)(method, schedule, d0)
 
 
 @functools.partial(jax.jit, static_argnames=("group", "batch_size", "shared"))

@@ -73,15 +73,19 @@ def sample(key: Any, size: int) -> Any:
     return jax.random.normal(a, (size,)), jax.random.normal(b, (size, TARGET.size))
 
 
-@functools.partial(jax.jit, static_argnames=("b0", "replicas"))
+@functools.partial(jax.jit, static_argnames="replicas")
 def averages(
-    oracles: Oracles, method: Method, schedule: Schedule, x0: Any, key: Any, K: Any, b0: int,
+    oracles: Oracles, method: Method, schedule: Schedule, x0: Any, key: Any, K: Any, b0: Any,
     replicas: int = 64,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Means over k < K of ||u||^2, ||x - y||^2, ||c||^2, a replica each; the largest ||x||."""
 
     def one(key: Any) -> tuple[Any, Any]:
-        d0 = oracles.gradient(x0, sample(jax.random.fold_in(key, 0), b0))
+        def first(j: Any, total: Any) -> Any:
+            own = jax.random.fold_in(jax.random.fold_in(key, 0), j)
+            return total + oracles.gradient(x0, sample(own, 1))
+
+        d0 = jax.lax.fori_loop(0, b0, first, jnp.zeros(x0.shape)) / b0
 
         def step(k: Any, carry: Any) -> Any:
             state, sums, longest = carry
@@ -116,7 +120,7 @@ def measure(setting: Setting, exponents: tuple[int, ...], replicas: int, seed: i
         for K in Ks:
             made = rule.schedule(momentum, K, constants(setting.region))
             schedule = jax.tree.map(jnp.asarray, made)
-            b0 = 1 << (rule.b0(momentum, K) - 1).bit_length()
+            b0 = rule.b0(momentum, K)
             sums, longest = averages(
                 oracles, method, schedule, setting.x0, jax.random.key(seed + 1), K, b0, replicas
             )
