@@ -42,19 +42,19 @@ GOLDEN = {
     ("sphere", "MoSSP-P", "averaging"): (0.603284155, 0.00960066356),
     ("sphere", "SPDC-P", "averaging"): (0.603490134, 0.0086325108),
     ("sphere", "SALM-P", "averaging"): (0.603801153, 0.00171962945),
-    ("sphere", "MoSSP-P", "untuned"): (0.602530042, 0.0281966185),
+    ("sphere", "MoSSP-P", "untuned"): (0.602534955, 0.0280203597),
     ("sphere", "MoSSP-R", "averaging"): (0.60362444, 0.0111839206),
     ("sphere", "SPDC-R", "averaging"): (0.603514664, 0.00865674766),
     ("sphere", "SALM-R", "averaging"): (0.603806852, 0.00179786872),
-    ("sphere", "MoSSP-R", "untuned"): (0.602524786, 0.0282032564),
+    ("sphere", "MoSSP-R", "untuned"): (0.602529734, 0.0280272753),
     ("quadratics", "MoSSP-P", "averaging"): (0.696269109, 0.0113600086),
     ("quadratics", "SPDC-P", "averaging"): (0.649411989, 0.0444021021),
     ("quadratics", "SALM-P", "averaging"): (0.619498307, 0.0228528322),
-    ("quadratics", "MoSSP-P", "untuned"): (0.604278233, 0.134486064),
+    ("quadratics", "MoSSP-P", "untuned"): (0.604267561, 0.135315876),
     ("quadratics", "MoSSP-R", "averaging"): (0.656594849, 0.0157647229),
     ("quadratics", "SPDC-R", "averaging"): (0.650047853, 0.0444505707),
     ("quadratics", "SALM-R", "averaging"): (0.620301766, 0.0233243853),
-    ("quadratics", "MoSSP-R", "untuned"): (0.605012256, 0.133965753),
+    ("quadratics", "MoSSP-R", "untuned"): (0.605014836, 0.134666915),
 }
 
 
@@ -96,7 +96,7 @@ def test_everyone_gets_the_same_gradients(found):
     for letter, cost in (("P", 1), ("R", 2)):
         budget = 400 * cost * 16
         for r in result.records:
-            if r.letter == letter and r.reading != "untuned":
+            if r.letter == letter:
                 used = r.run["cost"]["gradients"]
                 assert budget - cost * 16 < used <= budget, r.method
             if r.choice is not None and r.letter == letter:
