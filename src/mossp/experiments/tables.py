@@ -110,6 +110,7 @@ def one_table(group: list[Record], title: str) -> Table:
         row("F restored − F*", lambda r: pm(r.final("gap"))),
         row("nonzeros", lambda r: f"{r.final('nonzeros').mean():.1f}"),
         row("exact stationarity", lambda r: numbers.residual(r.final("stationarity").mean())),
+        row("certificate ‖u‖, ‖x − y‖", certificate),
         row("gradients to 1e−2", until("0.01", 0)),
         row("gradients to 1e−3", until("0.001", 0)),
         row("seconds to 1e−2", until("0.01", 1)),
@@ -127,6 +128,12 @@ def one_table(group: list[Record], title: str) -> Table:
             if np.isfinite(means).any():
                 best.add((number, int(np.nanargmin(means))))
     return Table(title, columns, rows, best)
+
+
+def certificate(record: Record) -> str:
+    """Of the best run, as `result.certificate` has them."""
+    seen = record.run["certificate"]
+    return f"{numbers.residual(seen['criticality'])}, {numbers.residual(seen['proximity'])}"
 
 
 def settings(record: Record) -> str:
