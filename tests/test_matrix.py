@@ -127,9 +127,17 @@ def test_every_method_states_its_accuracy():
     assert set(ACCURACY) == set(mossp.METHODS)
 
 
-@pytest.mark.parametrize("kind", REGULARIZERS)
-@pytest.mark.parametrize("constraint", CONSTRAINTS)
-@pytest.mark.parametrize("name", mossp.METHODS)
+# With g = 0 the others take the same steps as with a g, or fewer: only mlalm needs it.
+PAIRS = [
+    (name, constraint, kind)
+    for name in mossp.METHODS
+    for constraint in CONSTRAINTS
+    for kind in REGULARIZERS
+    if kind != "g = 0" or name == "mlalm"
+]
+
+
+@pytest.mark.parametrize(("name", "constraint", "kind"), PAIRS)
 def test_solved_or_refused(name, constraint, kind):
     posed, x0 = problem(constraint, kind), np.full(n, 0.5)
     method, accuracy = mossp.METHODS[name](), ACCURACY[name]
