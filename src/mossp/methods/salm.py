@@ -42,6 +42,7 @@ class SALM(Stages):
     h: str = eqx.field(default="prox", static=True)
     dual: Any = 1.0  # the dual step in units of rho
     multipliers = 5.0
+    settle = 0.13  # mu starts at 7.5 stable steps, and eta falls in step with it only below one
 
     def __check_init__(self) -> None:
         check_switches(self)
