@@ -109,8 +109,8 @@ class Accuracy:
         self.certified = certified
 
 
-PENALTY = Accuracy(2e-3, 2e-2, 5e-3)
-MULTIPLIERS = Accuracy(2e-4, 2e-2, 1e-3)
+PENALTY = Accuracy(2e-3, 1.5e-2, 5e-3)
+MULTIPLIERS = Accuracy(2e-4, 1.5e-2, 1e-3)
 # Mini-batch gradients without averaging: near, but the support is not found, and no certificate.
 PLAIN = Accuracy(2e-3, 3e-2, 5e-3, certified=False)
 EXACT = Accuracy(1e-9, 1e-8, 1e-9)

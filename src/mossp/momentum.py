@@ -37,6 +37,11 @@ class Momentum(eqx.Module):
     full: ClassVar[bool] = False  # whether every gradient is a full one
     averages: ClassVar[bool] = True  # whether noise is damped over the steps
 
+    @property
+    def vanishing(self) -> bool:
+        """Whether its noise vanishes at a standstill."""
+        return self.full or self.anchored
+
     @abc.abstractmethod
     def init(self, d: Vector, x: Vector) -> Any:
         """The memory before the first step: d estimates grad f(x)."""

@@ -128,7 +128,7 @@ def retune(
             rho = jnp.where(same, schedule.rho, rho)
         step = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
     mu_end = jnp.ones_like(L)
-    if not (method.momentum.full or method.momentum.anchored):
+    if not method.momentum.vanishing:
         mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * step))
         if not method.momentum.averages:
             mu_end = jnp.minimum(mu_end, 200 / tuner.K)

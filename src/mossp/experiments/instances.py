@@ -35,10 +35,6 @@ class Instance(NamedTuple):
     x0: np.ndarray
     batch_size: int
 
-    @property
-    def label(self) -> str:
-        return f"{self.experiment}, {self.data}, {self.regularizer}, lam = {self.lam:g}"
-
 
 def rows_of(name: str, folder: Folder) -> tuple[np.ndarray, np.ndarray]:
     """Rows of length 1 and labels -1, +1."""
@@ -121,5 +117,5 @@ def measured(problem: Problem, xs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(F(x), ||c(x)||_1) for points along all axes but the last, on all the data."""
     with jax.enable_x64(True):
         oracles = problem.oracles(xs.reshape(-1, xs.shape[-1])[0])
-        values = _measured(oracles, jnp.asarray(xs.reshape(-1, xs.shape[-1])))
-        return tuple(np.asarray(v, np.float64).reshape(xs.shape[:-1]) for v in values)  # type: ignore[return-value]
+        F, v = _measured(oracles, jnp.asarray(xs.reshape(-1, xs.shape[-1])))
+        return np.asarray(F).reshape(xs.shape[:-1]), np.asarray(v).reshape(xs.shape[:-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ def panels(records: list[Record], reading: str) -> dict[str, Callable[[Axes], No
     drawn: dict[str, Callable[[Axes], None]] = {}
     for letter, momentum in (("P", "Polyak"), ("R", "recursive")):
         chosen = curves(records, letter, reading)
-        drawn[f"Objective, {momentum}"] = lambda a, c=chosen: draw(a, c, "objective")  # type: ignore[misc]
-        drawn[f"Violation, {momentum}"] = lambda a, c=chosen: draw(a, c, "violation")  # type: ignore[misc]
+        for metric in ("objective", "violation"):
+            name = f"{metric.capitalize()}, {momentum}"
+            drawn[name] = partial(draw, records=chosen, metric=metric)
     return drawn
 
 

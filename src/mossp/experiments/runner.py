@@ -116,11 +116,8 @@ class Runner:
         key, found = " ".join(map(str, cell)), []
         group = contestants(self.p, experiment)
 
-        def given() -> Instance:  # read only if some part has to be made
-            if cell not in self.instances:
-                self.instances.clear()
-                self.instances[cell] = instance(self.p, *cell, self.data_dir)
-            return self.instances[cell]
+        def given() -> Instance:
+            return self.given(cell)
 
         bar.next(f"{experiment} {data} {reg}: optimum")
         best = Optimum(
@@ -130,7 +127,8 @@ class Runner:
         )
 
         def grid_of(who: Contestant, first: Contestant) -> dict[str, Any]:
-            return choose(self.p, given(), who, gradients(self.p, given(), first))
+            tuned = self.given(tuned_on)
+            return choose(self.p, tuned, who, gradients(self.p, tuned, first))
 
         def runs_of(
             who: Contestant, first: Contestant, values: dict[str, float], times: dict[str, float]
@@ -139,7 +137,7 @@ class Runner:
             return run(self.p, given(), who, values, budget, best)
 
         times: dict[str, float] = {}
-        tuned_on = " ".join(map(str, (experiment, data, "l1-l2", lam)))
+        tuned_on = (experiment, data, "l1-l2", lam)
         for who in group:
             first = next(c for c in group if c.letter == who.letter)
             choice, values = None, {}
@@ -147,7 +145,7 @@ class Runner:
                 if reg == "l1-l2":
                     bar.next(f"{experiment} {data} {reg}: grid of {who.label}")
                 work = partial(grid_of, who, first)
-                choice = self.store.make(f"{tuned_on} {who.label} grid", work)
+                choice = self.store.make(f"{' '.join(map(str, tuned_on))} {who.label} grid", work)
                 values = choice["values"]
             bar.next(f"{experiment} {data} {reg}: runs of {who.label}")
             work = partial(runs_of, who, first, values, times)
@@ -159,6 +157,13 @@ class Runner:
         if cell in self.instances:
             jax.clear_caches()  # its programs serve no other instance, and memory is bounded so
         return found
+
+    def given(self, cell: tuple[str, str, str, float]) -> Instance:
+        """The instance, made only if some part of it has to be; one is kept at a time."""
+        if cell not in self.instances:
+            self.instances.clear()
+            self.instances[cell] = instance(self.p, *cell, self.data_dir)
+        return self.instances[cell]
 
     def budget(
         self, given: Instance, who: Contestant, first: Contestant, times: dict[str, float]

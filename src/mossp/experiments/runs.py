@@ -52,18 +52,19 @@ def run(
         xs.append(np.array(seen.x))
 
     def start(**budget: Any) -> Result:
-        return solve(
+        result = solve(
             given.problem, given.x0, method=method, schedule=rule, batch_size=given.batch_size,
             replicas=protocol.runs, seed=protocol.seed, trace=protocol.trace, callback=look,
             **budget,
         )  # fmt: skip
+        if result.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt  # half a run is no part of an experiment
+        return result
 
     if protocol.budget == "seconds":  # compile before the clock runs
         start(steps=protocol.trace)
         del at[1:], when[1:], xs[1:]
     result = start(**budget)
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt  # half a run is no part of an experiment
     objective, violation = measured(given.problem, np.stack(xs))
     restored = np.stack([restore(given.problem, x) for x in result.xs])
     gap = measured(given.problem, restored)[0] - best.value

@@ -36,15 +36,12 @@ class About(NamedTuple):
 class Method(eqx.Module):
     """One step of a method costs one mini-batch; double loops count inner steps.
 
-    `multipliers` is rho in units of L_f / ||J||^2 for a method with multipliers, which needs no
-    large one; None for a penalty. `settle` is the part of mu that is left at the end of a tuned
-    run, for methods whose answer depends on mu.
+    `settle` is the part of mu that is left at the end of a tuned run, for methods whose answer
+    depends on mu.
     """
 
     momentum: eqx.AbstractVar[Momentum]
-    multipliers: ClassVar[float | None] = None
     settle: ClassVar[float] = 1.0
-    subgradient_of_h: ClassVar[bool] = False  # whether steps may leave the domain of h
 
     def __check_init__(self) -> None:
         if not isinstance(self.momentum, Momentum):
@@ -59,10 +56,22 @@ class Method(eqx.Module):
         """Where the method comes from and what it can take."""
 
     @property
+    def multipliers(self) -> float | None:
+        """rho in units of L_f / ||J||^2, for a method with multipliers; None for a penalty.
+
+        A penalty needs a rho that grows with the accuracy asked for.
+        """
+        return None
+
+    @property
+    def subgradient_of_h(self) -> bool:
+        """Whether h enters by subgradients, so that steps may leave its domain."""
+        return getattr(self, "h", "prox") == "subgradient"
+
+    @property
     def exact(self) -> bool:
         """Whether it converges to a KKT point itself, not only to the neighbourhood of one."""
-        vanishing = self.momentum.full or self.momentum.anchored
-        return self.multipliers is not None and vanishing
+        return self.multipliers is not None and self.momentum.vanishing
 
     def form(self, oracles: Oracles) -> str:
         """How it is applied where the problem is not of its article's own class; else empty."""

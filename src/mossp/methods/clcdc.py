@@ -52,12 +52,15 @@ class CLCDC(Method):
 
     momentum: Momentum = Full()
     beta: Any = 1.0
-    multipliers = 20.0
 
     def __check_init__(self) -> None:
         if not getattr(self.momentum, "full", False):
             raise ValueError("CLCDC is deterministic: its momentum can only be mossp.Full().")
         check_number(self, "beta", "0 < beta < 2", lambda beta: 0 < beta < 2)
+
+    @property
+    def multipliers(self) -> float:
+        return 20.0
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 0.5 / L, step

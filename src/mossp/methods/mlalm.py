@@ -48,9 +48,8 @@ class MLALM(Method):
     dc: bool = eqx.field(default=False, static=True)
 
     @property
-    def multipliers(self) -> float:  # type: ignore[override]
-        """rho in units of L / ||J||^2: noise asks for more of it."""
-        return 5.0 if self.momentum.full or self.momentum.anchored else 20.0
+    def multipliers(self) -> float:
+        return 5.0 if self.momentum.vanishing else 20.0  # noise asks for more of it
 
     def __check_init__(self) -> None:
         check_number(self, "dual", "0 <= dual <= 1", lambda dual: 0 <= dual <= 1)

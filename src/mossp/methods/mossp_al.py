@@ -52,9 +52,8 @@ class MoSSPAL(Method):
         check_number(self, "bound", "bound > 0", lambda bound: bound > 0)
 
     @property
-    def multipliers(self) -> float:  # type: ignore[override]
-        """rho in units of L / ||J||^2: noise asks for more of it."""
-        return 5.0 if self.momentum.full or self.momentum.anchored else 20.0
+    def multipliers(self) -> float:
+        return 5.0 if self.momentum.vanishing else 20.0  # noise asks for more of it
 
     @property
     def about(self) -> About:

@@ -41,13 +41,16 @@ class SALM(Stages):
     average: bool = eqx.field(default=False, static=True)
     h: str = eqx.field(default="prox", static=True)
     dual: Any = 1.0  # the dual step in units of rho
-    multipliers = 5.0
     settle = 0.13  # mu starts at 7.5 stable steps, and eta falls in step with it only below one
 
     def __check_init__(self) -> None:
         check_switches(self)
         check_choice(self, "h", ("prox", "subgradient"))
         check_number(self, "dual", "dual >= 0", lambda dual: dual >= 0)
+
+    @property
+    def multipliers(self) -> float:
+        return 5.0
 
     @property
     def exact(self) -> bool:
@@ -67,14 +70,6 @@ class SALM(Stages):
             assumption="L-smooth" if self.momentum.gradients == 1 else "mean-sq.",
             complexity="-",
         )
-
-    @property
-    def subgradient_of_h(self) -> bool:  # type: ignore[override]
-        return self.h == "subgradient"
-
-    @property
-    def proximal(self) -> bool:
-        return not self.average and self.h == "prox"
 
     def length(self, k: Any) -> Any:
         return self.inner

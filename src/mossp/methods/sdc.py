@@ -4,7 +4,7 @@ With G = h, H = g - Q_rho, in the letters of MoSSP (the article has x for z, y f
 alpha for eta):
 
     d  = Polyak or recursive estimate of grad f(z)
-    x+ = prox_{mu h}(z)          (h="subgradient": x - eta_x (s_h + (x - z) / mu), which follows it)
+    x+ = prox_{mu h}(z)          (h="subgradient": x - eta (s_h + (x - z) / mu), which follows it)
     z+ = z - eta ((z - x+) / mu + d + rho J(z) c(z) - grad g(z))
 
 Only h is smoothed: at a standstill the gradients are those at z, and |z - x| = mu |s_h|, so that mu
@@ -46,7 +46,7 @@ class SDC(Method):
 
     momentum: Momentum = Recursive()
     h: str = eqx.field(default="prox", static=True)
-    settle = 0.5
+    settle = 0.5  # halves the error of the order of mu
 
     def __check_init__(self) -> None:
         check_choice(self, "h", ("prox", "subgradient"))
@@ -66,10 +66,6 @@ class SDC(Method):
             assumption="mean-sq." if recursive else "L-smooth",
             complexity="eps^-4",
         )
-
-    @property
-    def subgradient_of_h(self) -> bool:  # type: ignore[override]
-        return self.h == "subgradient"
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         zero = jnp.zeros_like(x0)

@@ -69,10 +69,6 @@ class SMAG(Method):
             complexity="eps^-4",
         )
 
-    @property
-    def subgradient_of_h(self) -> bool:  # type: ignore[override]
-        return self.h == "subgradient"
-
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         return State(x0, x0, x0, jnp.zeros_like(x0), self.momentum.init(d0, x0))
 

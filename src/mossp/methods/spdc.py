@@ -61,14 +61,6 @@ class SPDC(Stages):
             complexity="-",
         )
 
-    @property
-    def subgradient_of_h(self) -> bool:  # type: ignore[override]
-        return self.h == "subgradient"
-
-    @property
-    def proximal(self) -> bool:
-        return not self.average and self.h == "prox"
-
     def length(self, k: Any) -> Any:
         return self.inner
 

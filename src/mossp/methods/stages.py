@@ -104,7 +104,7 @@ class Stages(Method):
     @property
     def proximal(self) -> bool:
         """Whether x is a value of prox_h, so that the last step knows an element of dh(x)."""
-        return not self.average
+        return not self.average and not self.subgradient_of_h
 
     def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
         s = state

@@ -132,6 +132,24 @@ class Regularizer(eqx.Module):
         return False
 
 
+class Around(Regularizer):
+    """A regulariser made from another one, `reg`, whose properties it has unless it says so."""
+
+    reg: eqx.AbstractVar[Regularizer]
+
+    @property
+    def convex(self) -> bool:
+        return self.reg.convex
+
+    @property
+    def smooth(self) -> bool:
+        return self.reg.smooth
+
+    @property
+    def finite(self) -> bool:
+        return self.reg.finite
+
+
 def _nearest_by_prox(prox: Callable[[Array, Array], Array], x: Array, w: Array) -> Array:
     """(x + t w - prox_{t phi}(x + t w)) / t, which tends to the projection of w on dphi(x).
 

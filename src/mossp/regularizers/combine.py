@@ -8,13 +8,13 @@ import equinox as eqx
 import numpy as np
 
 from mossp.prox import Array, aligned, nonzero, norm
-from mossp.regularizers.base import Regularizer, concrete, real, require
+from mossp.regularizers.base import Around, Regularizer, concrete, real, require
 
 # |x| <= R holds within so many units of rounding: a point scaled to the radius counts as on it.
 SLACK = 64
 
 
-class Wrapper(Regularizer):
+class Wrapper(Around):
     """A regulariser that changes the h of another and keeps its g."""
 
     reg: Regularizer
@@ -30,14 +30,6 @@ class Wrapper(Regularizer):
 
     def nearest_g(self, x: Array, w: Array) -> Array:
         return self.reg.nearest_g(x, w)
-
-    @property
-    def convex(self) -> bool:
-        return self.reg.convex
-
-    @property
-    def smooth(self) -> bool:
-        return self.reg.smooth
 
     @property
     def finite(self) -> bool:
@@ -187,7 +179,7 @@ class Ball(Wrapper):
         return self.reg.absolute
 
 
-class Weighted(Regularizer):
+class Weighted(Around):
     """reg with a weight a coordinate; 0 leaves a coordinate unpenalised (an intercept, say).
 
     Separable regularisers become sum_i w_i (h_i - g_i), L1MinusL2 lam (|Wx|_1 - |Wx|_2), and the
@@ -246,18 +238,6 @@ class Weighted(Regularizer):
 
     def weighted(self, weights: Array) -> Regularizer:
         return self.reg.weighted(self.weights * weights)
-
-    @property
-    def convex(self) -> bool:
-        return self.reg.convex
-
-    @property
-    def smooth(self) -> bool:
-        return self.reg.smooth
-
-    @property
-    def finite(self) -> bool:
-        return self.reg.finite
 
     @property
     def separable(self) -> bool:

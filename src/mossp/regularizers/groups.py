@@ -9,10 +9,10 @@ import equinox as eqx
 import numpy as np
 
 from mossp.prox import Array, aligned, nonzero, root, segment_sum
-from mossp.regularizers.base import Regularizer
+from mossp.regularizers.base import Around, Regularizer
 
 
-class Group(Regularizer):
+class Group(Around):
     """reg(|x_G|_2 for every group G): whole groups of entries become zero together.
 
     For features that belong together: the levels of a category, the weights of a neuron.
@@ -99,18 +99,6 @@ class Group(Regularizer):
             "Group takes a weight a group, not a coordinate: write Group(Weighted(reg, weights), "
             "groups) with one weight a group."
         )
-
-    @property
-    def convex(self) -> bool:
-        return self.reg.convex
-
-    @property
-    def smooth(self) -> bool:
-        return self.reg.smooth
-
-    @property
-    def finite(self) -> bool:
-        return self.reg.finite
 
     @property
     def absolute(self) -> bool:

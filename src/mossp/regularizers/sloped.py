@@ -6,7 +6,7 @@ import abc
 
 from mossp import prox
 from mossp.prox import Array, aligned
-from mossp.regularizers.base import Regularizer
+from mossp.regularizers.base import Around, Regularizer
 
 
 class SlopedL1(Regularizer):
@@ -69,7 +69,7 @@ class Separable(SlopedL1):
         return WeightedSeparable(self, weights)
 
 
-class WeightedSeparable(SlopedL1):
+class WeightedSeparable(Around, SlopedL1):
     """sum_i w_i (h_i - g_i): in every coordinate, mu is multiplied by the weight."""
 
     reg: Separable
@@ -93,11 +93,3 @@ class WeightedSeparable(SlopedL1):
     def nearest_g(self, x: Array, w: Array) -> Array:
         xp, x, w, weights = aligned(x, w, self.weights)
         return weights * self.reg.nearest_g(x, w / prox.nonzero(xp, weights))
-
-    @property
-    def convex(self) -> bool:
-        return self.reg.convex
-
-    @property
-    def smooth(self) -> bool:
-        return self.reg.smooth
