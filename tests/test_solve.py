@@ -706,7 +706,7 @@ jax.monitoring.register_event_duration_secs_listener(
 )
 
 # A shape of their own, so that no earlier test has compiled for it. A Problem copies its data to
-# the device, which counts as a compilation the first time: `stated()` below does that beforehand.
+# the device, which counts as a compilation the first time: `on_the_device` does that beforehand.
 X7, y7, x7 = rng.normal(size=(33, 7)), rng.normal(size=33), np.zeros(7)
 
 
@@ -743,8 +743,11 @@ def penalised(regularizer):
     return seven(stated(regularizer=regularizer))
 
 
-stated()
-stated(data=(scipy.sparse.csr_matrix(X7), y7))
+def on_the_device():
+    """Copies the data there, for which JAX compiles small programs the first time."""
+    stated()
+    stated(data=(scipy.sparse.csr_matrix(X7), y7))
+
 
 BAD = {
     "not a problem": lambda: mossp.solve(rows7, x7),
@@ -829,6 +832,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_refused_before_any_compilation(name):
+    on_the_device()
     compilations.clear()
     with pytest.raises((ValueError, TypeError)) as caught:
         BAD[name]()

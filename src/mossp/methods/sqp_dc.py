@@ -1,0 +1,106 @@
+"""Stochastic proximal SQP with DC linearisation: the linearised constraints are met exactly.
+
+    xi  in dg(x)
+    x+  = argmin_x  <d - xi, x> + h(x) + |x - x_k|^2 / (2 mu)
+          s.t.  tau c_E(x_k) + J_E'(x - x_k) = 0,  tau c_I(x_k) + J_I'(x - x_k) <= 0
+
+solved in the dual (`mossp.dual`), whose solution is the multiplier. The step mu is of the order of
+1 / L_f: no penalty throttles the way along the constraints, and the violation is of second order in
+the length of a step, whatever the noise of d. tau < 1 where the constraints are so far away that a
+step to where they seem to be would leave the neighbourhood of x; where they contradict each other,
+the step is the one that violates them least.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mossp.certificate import Witness
+from mossp.dual import constrained_prox
+from mossp.methods.base import About, Method, check_number
+from mossp.momentum import Momentum, Recursive
+from mossp.problem import Oracles
+from mossp.schedules import Parameters
+
+Vector = Any
+
+
+class State(NamedTuple):
+    x: Vector
+    lam: Vector
+    memory: Any
+    v: Vector  # of the last step: x+ = prox_{mu h}(v)
+    y: Vector  # of the last step: where g was linearised
+    xi: Vector  # in dg(y)
+
+
+class SQPDC(Method):
+    """Stochastic proximal SQP with DC linearisation.
+
+    >>> import mossp
+    >>> mossp.SQPDC(momentum=mossp.SVRG()).exact
+    True
+    """
+
+    momentum: Momentum = Recursive()
+    bound: Any = 1e4  # on multipliers, relative to what they are made of
+    reach: Any = 1.0  # the longest step towards the constraints, relative to max(|x|, 1)
+
+    def __check_init__(self) -> None:
+        check_number(self, "bound", "bound > 0", lambda bound: bound > 0)
+        check_number(self, "reach", "reach > 0", lambda reach: reach > 0)
+
+    @property
+    def multipliers(self) -> float:
+        return 0.0  # no penalty at all
+
+    @property
+    def about(self) -> About:
+        return About(
+            "mossp",
+            2026,
+            constraints="any",
+            concave="any",
+            single_loop=True,
+            assumption="mean-sq." if self.momentum.gradients == 2 else "L-smooth",
+            complexity="-",
+        )
+
+    def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
+        lam = jnp.zeros(oracles.m, x0.dtype)
+        return State(x0, lam, self.momentum.init(d0, x0), x0, x0, jnp.zeros_like(x0))
+
+    def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
+        mu, alpha, reg, x = parameters.mu, parameters.alpha, oracles.regularizer, state.x
+        d, memory = self.momentum.update(self.gradient(oracles, batch), state.memory, x, alpha)
+        xi = reg.subgradient_g(x)
+        w = x - mu * (d - xi)
+        if oracles.m == 0:
+            return State(reg.prox_h(w, mu), state.lam, memory, w, x, xi)
+        c, pullback = jax.vjp(oracles.c, x)
+        J = jax.vmap(lambda e: pullback(e)[0])(jnp.eye(oracles.m, dtype=x.dtype))
+        away = distance(J, oracles.active(c))
+        longest = self.reach * jnp.maximum(jnp.linalg.norm(x), 1.0)
+        tau = jnp.minimum(1.0, longest / jnp.maximum(away, jnp.finfo(x.dtype).tiny))
+        # An inequality that holds keeps its slack.
+        e = jnp.where((jnp.arange(oracles.m) < oracles.m_E) | (c > 0), tau * c, c)
+        bound = self.bound * (jnp.linalg.norm(d - xi) + jnp.minimum(away, longest) / mu + 1e-6)
+        found = constrained_prox(
+            reg.h, reg.prox_h, w, mu, x, e, J, oracles.m_E, state.lam, bound
+        )  # fmt: skip
+        return State(found.x, found.y, memory, found.v, x, xi)
+
+    def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
+        x, lam, _, v, y, xi = state
+        return Witness(x, y, (v - x) / parameters.mu, xi, lam, jnp.zeros((), x.dtype))
+
+
+def distance(J: Any, c: Vector) -> Any:
+    """The length of the shortest step that meets J step = -c."""
+    lengths = jnp.maximum(jnp.linalg.norm(J, axis=1), jnp.finfo(c.dtype).tiny ** 0.5)
+    J, c = J / lengths[:, None], c / lengths
+    normal = J @ J.T + 1e-8 * jnp.eye(len(c), dtype=c.dtype)
+    return jnp.linalg.norm(jnp.linalg.solve(normal, c) @ J)
