@@ -1,9 +1,16 @@
 """What all tests share, the examples in docstrings included."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+
+# Many tests compile the same program, in several processes: it is kept from the first time on.
+CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 MAPS = Path("/proc/self/maps")
 ENOUGH = 30_000  # of the 65,530 memory maps that Linux gives a process

@@ -202,7 +202,7 @@ def test_the_first_estimate_is_the_mean_over_b0_samples(momentum, extra):
     rng = np.random.default_rng(3)
     first, later = rng.integers(0, N, (1, 8, B)), rng.integers(0, N, (1, 8, B))
     d0 = steps.first_estimate(oracles, x0, first[0], extra, batch_size=B, full=False)
-    carry = steps.start(context, *each, x0, d0[None])
+    carry = steps.start(context, *each, x0[None], d0[None])
     if extra:
         np.testing.assert_allclose(
             carry.state.memory.d[0], numpy_gradient(x0, first[0, :extra].ravel()), rtol=1e-12

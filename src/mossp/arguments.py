@@ -15,7 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from mossp.data import Stream
+from mossp.auto import choose
+from mossp.data import Sampler, Stream
 from mossp.methods import METHODS, Method
 from mossp.problem import Problem
 from mossp.result import as_start
@@ -27,6 +28,8 @@ OUTPUTS = ("last", "random", "best")
 STEPS_WITHOUT_DATA = 10_000
 STEPS_WITH_FULL_GRADIENTS = 2_000
 PASSES = 20  # over the data, when the number of steps is left open
+EXACT_PASSES = 100  # the same for methods that end when their certificate holds
+FEWEST_PER_ANCHOR = 50  # steps
 FEWEST_STEPS, MOST_STEPS = 2_000, 100_000
 
 
@@ -42,6 +45,7 @@ class Arguments:
     batch_size: int  # samples behind one gradient
     rule: Rule
     replicas: int
+    starts: int  # above 1: how many points the replicas start from
     seed: int
     tol: float
     output: str
@@ -51,6 +55,8 @@ class Arguments:
     checkpoint: Path | None
     resume: bool | str
     trace: int
+    polish: bool
+    chosen: str = ""  # what "auto" chose, and why
 
     @property
     def drawn(self) -> int:
@@ -62,30 +68,55 @@ def checked(
     problem: Any, x0: Any, *, method: Any, steps: Any, gradients: Any, seconds: Any,
     batch_size: Any, schedule: Any, replicas: Any, seed: Any, tol: Any, output: Any, dtype: Any,
     callback: Any, progress: bool, checkpoint: Any, resume: Any, trace: Any = 25,
+    polish: Any = None, starts: Any = 1,
 ) -> Arguments:  # fmt: skip
     if not isinstance(problem, Problem):
         raise TypeError(f"solve needs a mossp.Problem, but {type(problem).__name__} was given.")
     dtype = checked_dtype(dtype)
-    method, name = checked_method(method)
     rule = as_rule(schedule)
+    x0 = checked_start(x0)
     if output not in OUTPUTS:
         raise ValueError(f"output must be 'last', 'random' or 'best', but {output!r} was given.")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function, but {callback!r} was given.")
     if resume not in (True, False, "force"):
         raise ValueError(f"resume must be True, False or 'force', but {resume!r} was given.")
+    if polish not in (None, True, False):
+        raise TypeError(f"polish must be True or False, but {polish!r} was given.")
     batch = checked_batch_size(problem, batch_size)
+    chosen = ""
+    if isinstance(method, str) and method == "auto":
+        with jax.enable_x64(dtype == np.float64):
+            choice = choose(problem.oracles(x0, dtype), problem.samples, rule, output)
+        method, name, chosen = choice.method, choice.name, f"{choice.name} with {choice.why}"
+        polish = choice.polish if polish is None else bool(polish)
+    else:
+        method, name = checked_method(method)
+    if polish and isinstance(problem.data, (Sampler, Stream)):
+        raise ValueError(
+            "polish needs all of the data, and a Sampler or a Stream has no end: leave it out, or "
+            "draw a finite sample and give that as data."
+        )
+    replicas, starts = whole("replicas", replicas, 1), whole("starts", starts, 1)
+    if starts > 1 and replicas > 1:
+        raise ValueError(
+            f"starts = {starts} runs one replica a start, so that replicas = {replicas} cannot be "
+            "asked for as well: leave one of them out."
+        )
     if method.momentum.full:
         batch = problem.samples or batch
     return Arguments(
-        x0=checked_start(x0),
+        x0=x0,
         method=method,
         name=name,
-        steps=checked_steps(problem, method, rule, steps, gradients, seconds, batch),
+        steps=checked_steps(
+            problem, method, rule, steps, gradients, seconds, batch, bool(chosen)
+        ),
         seconds=math.inf if seconds is None else positive("seconds", seconds),
         batch_size=batch,
         rule=rule,
-        replicas=whole("replicas", replicas, 1),
+        replicas=max(replicas, starts),
+        starts=starts,
         seed=checked_seed(seed),
         tol=checked_tol(tol, dtype, method),
         output=output,
@@ -95,6 +126,8 @@ def checked(
         checkpoint=None if checkpoint is None else checked_path(checkpoint),
         resume=resume,
         trace=whole("trace", trace, 1),
+        polish=bool(polish),
+        chosen=chosen,
     )
 
 
@@ -133,7 +166,7 @@ def checked_method(method: Any) -> tuple[Method, str]:
     near = difflib.get_close_matches(str(method), METHODS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(
-        f"There is no method {method!r}: choose one of {', '.join(METHODS)}, or give an object "
+        f"There is no method {method!r}: choose auto, {', '.join(METHODS)}, or give an object "
         f"such as mossp.MoSSP(momentum=mossp.Polyak(0.1)).{hint}"
     )
 
@@ -170,6 +203,7 @@ def checked_steps(
     gradients: Any,
     seconds: Any,
     batch: int,
+    chosen: bool = False,
 ) -> int:
     """K, from steps, from a budget in gradients, or from the size of the data."""
     K = None if steps is None else whole("steps", steps, 1)
@@ -185,7 +219,7 @@ def checked_steps(
         return affordable if K is None else min(K, affordable)
     if K is not None:
         return K
-    if seconds is not None:
+    if seconds is not None and not chosen:
         if rule.needs_K:
             raise ValueError(
                 f"schedule {type(rule).__name__} needs to know the number of steps, which a "
@@ -194,6 +228,8 @@ def checked_steps(
         return 2**40
     if method.momentum.full or problem.samples is None:
         return STEPS_WITH_FULL_GRADIENTS if method.momentum.full else STEPS_WITHOUT_DATA
+    if method.exact:
+        return max(EXACT_PASSES * problem.samples // batch, FEWEST_STEPS)
     return int(np.clip(PASSES * problem.samples // batch, FEWEST_STEPS, MOST_STEPS))
 
 
@@ -205,9 +241,12 @@ def cost(problem: Problem, method: Method, rule: Rule, K: int, batch: int) -> in
 
 
 def steps_per_anchor(problem: Problem, method: Method, batch: int) -> int:
-    """How often an SVRG anchor is refreshed: after a pass over the data, unless told."""
+    """How often an SVRG anchor is refreshed: after a pass over the data, unless told.
+
+    Passes over little data are taken together.
+    """
     momentum: Any = method.momentum
-    return momentum.epoch or -(-(problem.samples or 1) // batch)
+    return momentum.epoch or max(-(-(problem.samples or 1) // batch), FEWEST_PER_ANCHOR)
 
 
 def steps_within(budget: int, cost_of: Callable[[int], int]) -> int:

@@ -116,6 +116,25 @@ def phase_one(oracles: Oracles, x0: Vector, enough: float, seed: Any = 0) -> Res
     return best
 
 
+def different_starts(
+    oracles: Oracles, x: Vector, count: int, enough: float, seed: Any = 0
+) -> np.ndarray:
+    """`count` starts, one a row: x itself, then points around it and anywhere, made feasible.
+
+    With e a standard normal vector and s = max(||x||, 1) / sqrt(n), by turns x + s e / 2 and s e;
+    phase one takes each to the feasible set where it can, and else it stays where it was drawn.
+    """
+    x = np.asarray(x, np.float64)
+    scale = max(float(np.linalg.norm(x)), 1.0) / np.sqrt(len(x))
+    found = [x]
+    for r in range(1, count):
+        e = keys.generator(seed, keys.Purpose.START, r).standard_normal(len(x))
+        drawn = into_domain(on_host(oracles), x + scale * e / 2 if r % 2 else scale * e)
+        near = phase_one(oracles, drawn, enough, seed) if oracles.m else None
+        found.append(near.x if near is not None and near.finite else drawn)
+    return np.array(found)
+
+
 def restore(problem: Problem, x: Any) -> Any:
     """The feasible point reached from x by Gauss-Newton over the nonzero entries of x.
 

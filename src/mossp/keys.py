@@ -29,6 +29,7 @@ class Purpose(enum.IntEnum):
     PERTURB = 5  # a way off a stationary point of ||c||^2
     TRACE = 6  # rows on which the trace is evaluated
     CHECK = 7  # rows on which the loss is checked to be a mean
+    START = 8  # points that replicas start from
 
 
 def generator(

@@ -54,7 +54,7 @@ class Polished(NamedTuple):
     improved: bool
     steps: int
     gradients: int  # full ones
-    hessian_products: int  # full ones
+    products: int  # of the full Hessian with a vector
 
 
 class Look(NamedTuple):
@@ -244,6 +244,44 @@ def polish(oracles: Oracles, x: Vector, tol: float) -> Polished:
         jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), end.residual, improved, steps,
         polisher.gradients, polisher.products,
     )  # fmt: skip
+
+
+class Polishing:
+    """The polishing of a run: every replica until it succeeds, and what that costs a replica."""
+
+    def __init__(self, oracles: Oracles, tol: float) -> None:
+        self.oracles, self.tol = oracles, tol
+        self.found: dict[int, Polished] = {}
+        self.gradients, self.products = 0, 0
+
+    def attempt(self, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
+        """Whether every replica that is not given up has led to a KKT point at tol."""
+        gradients, products = [0], [0]
+        for r in np.flatnonzero(~given_up).tolist():
+            if r in self.found:
+                continue
+            found = polish(self.oracles, xs[r], self.tol)
+            gradients.append(found.gradients)
+            products.append(found.products)
+            if found.residual <= self.tol or (last and found.improved):
+                self.found[r] = found
+        self.gradients += max(gradients)
+        self.products += max(products)
+        return len(self.found) == int(np.sum(~given_up))
+
+    @property
+    def said(self) -> str:
+        if not self.found:
+            return "Polishing found nothing better."
+        steps = max(found.steps for found in self.found.values())
+        return f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+
+    def into(self, outputs: Witness) -> Witness:
+        """The witnesses with those of polished replicas in place of the run's."""
+        for r, found in self.found.items():
+            for mine, better in zip(outputs, found.witness, strict=True):
+                mine[r] = better
+        return outputs
 
 
 def tangential(

@@ -21,17 +21,18 @@ from mossp.arguments import (
     initial_batches,
     steps_per_anchor,
 )
-from mossp.certificate import FRESH_SAMPLES
+from mossp.certificate import FRESH_SAMPLES, Witness
 from mossp.checkpoint import CheckpointError
 from mossp.constants import estimate_at, hessian_products, sample_draws
 from mossp.data import Finite, Sampler, Stream, map_rows
 from mossp.draws import STREAM_BLOCK, Draws, stack
-from mossp.feasibility import phase_one, violation
+from mossp.feasibility import different_starts, phase_one, violation
 from mossp.interrupt import Interrupt
 from mossp.keys import Purpose, generator, jax_keys
 from mossp.loop import Events, Loop, Shard, shard_sizes
 from mossp.methods import Method, within_reach
 from mossp.outcome import Ending, judge
+from mossp.polish import Polishing
 from mossp.problem import Oracles, Problem, check_mean
 from mossp.progress import Bar
 from mossp.result import Result, Status
@@ -61,7 +62,7 @@ def solve(
     problem: Problem,
     x0: Any,
     *,
-    method: Any = "mossp-r",
+    method: Any = "auto",
     steps: int | None = None,
     gradients: int | None = None,
     seconds: float | None = None,
@@ -77,17 +78,21 @@ def solve(
     checkpoint: Any = None,
     resume: bool | str = True,
     trace: int = 25,
+    polish: bool | None = None,
+    starts: int = 1,
 ) -> Result:
     """Solve min E[f(x, xi)] + h(x) - g(x) s.t. c_E(x) = 0, c_I(x) <= 0.
 
-    method      a name ("mossp-p", "mossp-r") or an object such as mossp.MoSSP(...)
+    method      "auto" chooses for you and says what; else a name ("mossp-r", "sqp-dc", ...) or an
+                object such as mossp.MoSSP(...). `mossp methods` lists them
     steps, gradients, seconds
                 the budget: whichever is used up first. A gradient is one sample differentiated
     batch_size  samples a step: 32, or all where there are fewer
     schedule    "auto" needs nothing; "theorem", "corollary", "indexed", "paper",
                 "paper-averaging", or a rule from mossp.schedules
     replicas    independent runs from the same x0, side by side; the best one is returned
-    tol         what the certificate must meet for `success`: 1e-2 if left out
+    tol         what the certificate must meet for `success`. Left out, it is 1e-10 for methods that
+                are exact on the data at hand, 1e-2 for the others
     output      "last", "random" (of which the paper's theorems speak) or "best"
     dtype       "float64" or "float32"; the caller's JAX configuration is not touched
     callback    called with a `Progress` some 30 times; returning True stops the run
@@ -95,20 +100,25 @@ def solve(
                 the same problem and settings. resume=False starts anew, "force" ignores that the
                 file came from another problem or other settings
     trace       how many times the run is looked at; the trace has about as many points
+    polish      Newton's method on the KKT system from the end point, with all of the data: full
+                precision where the support has been found. It comes on top of a budget; "auto"
+                polishes finite sums, and ends the run as soon as that succeeds
+    starts      so many replicas from different starts, x0 the first of them (the rule is that of
+                `mossp.feasibility.different_starts`); the best of their answers is returned
 
     Ctrl-C and SIGTERM end the run with the point reached, saved if a checkpoint is kept.
 
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0] + x[1], equality=lambda x: x @ x - 2.0)
-    >>> result = mossp.solve(problem, np.array([1.0, 0.0]), steps=2000)
-    >>> result.success, np.round(result.x, 2).tolist()
+    >>> result = mossp.solve(problem, np.array([1.0, 0.0]))
+    >>> result.success, np.round(result.x, 12).tolist()
     (True, [-1.0, -1.0])
     """
     arguments = checked(
         problem, x0, method=method, steps=steps, gradients=gradients, seconds=seconds,
         batch_size=batch_size, schedule=schedule, replicas=replicas, seed=seed, tol=tol,
         output=output, dtype=dtype, callback=callback, progress=progress, checkpoint=checkpoint,
-        resume=resume, trace=trace,
+        resume=resume, trace=trace, polish=polish, starts=starts,
     )  # fmt: skip
     callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(arguments.dtype == np.float64):
@@ -134,6 +144,9 @@ class Solve:
         self.structure = Structure.of(arguments.x0)
         self.stream = problem.data if isinstance(problem.data, Stream) else None
         self.notes: list[str] = []
+        self.polishing = Polishing(self.oracles, arguments.tol)
+        if arguments.chosen:
+            self.notes.append(f"Chosen: {arguments.chosen}.")
         self.form = arguments.method.form(self.oracles)
         if self.form:
             self.notes.append(f"{arguments.name} was run {self.form}.")
@@ -169,6 +182,10 @@ class Solve:
     def prepare(self) -> Loop:
         a, oracles, momentum = self.a, self.oracles, self.a.method.momentum
         self.start = self.feasible_start() if oracles.m else self.given
+        self.points = np.broadcast_to(self.start, (a.replicas, len(self.start)))
+        if a.starts > 1:
+            points = different_starts(oracles, self.start, a.starts, 1e-8, a.seed)
+            self.points = points.astype(a.dtype)
         self.draws = sample_draws(self.problem, a.drawn, a.seed, a.dtype)
         constants: Any = None
         if not isinstance(a.rule, (Auto, Constant)):
@@ -185,22 +202,17 @@ class Solve:
             # The last shard may hold replicas that do not count: any setting will do for them.
             chosen = [each[min(r, len(each) - 1)] for r in range(first, first + size)]
             method, schedule = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
-            carry = compiled.start(
-                context,
-                method,
-                schedule,
-                jnp.asarray(self.start),
-                self.first_estimate(extra, draws),
-            )
+            points = self.points[np.minimum(np.arange(first, first + size), a.replicas - 1)]
+            d0 = self.first_estimate(extra, draws, points)
+            carry = compiled.start(context, method, schedule, jnp.asarray(points), d0)
             shards.append(Shard(context, carry, draws, a.drawn))
             first += size
+        epoch = steps_per_anchor(self.problem, a.method, a.batch_size) if momentum.anchored else 0
         events = Events(
             K=a.steps,
             trace_every=max(1, min(a.steps, MOST_STEPS) // a.trace),
-            retune_at=tuning.retune_steps(a.steps) if a.rule.tuned else (),
-            anchor_every=(
-                steps_per_anchor(self.problem, a.method, a.batch_size) if momentum.anchored else 0
-            ),
+            retune_at=tuning.retune_steps(a.steps, epoch) if a.rule.tuned else (),
+            anchor_every=epoch,
         )
         return Loop(shards, a.replicas, events, self.retune if a.rule.tuned else None)
 
@@ -229,7 +241,7 @@ class Solve:
             )
         return found.x.astype(self.a.dtype)
 
-    def first_estimate(self, extra: int, draws: Draws) -> jax.Array:
+    def first_estimate(self, extra: int, draws: Draws, points: np.ndarray) -> jax.Array:
         """d_0 of these replicas. The number of draws is rounded up, so that their shape stays."""
         a, room = self.a, max(8, 1 << max(extra - 1, 0).bit_length())
         if self.stream is not None:
@@ -241,14 +253,16 @@ class Solve:
                 self.oracles.source.draw(generator(a.seed, Purpose.INITIAL, r), room, a.drawn)
                 for r in ([0] if draws.shared else draws.numbers)
             ]
+        same = draws.shared and a.starts == 1
+        each = each * draws.replicas if draws.shared else each
         found = [
             compiled.first_estimate(
-                self.oracles, jnp.asarray(self.start), mine, extra, batch_size=a.drawn,
+                self.oracles, jnp.asarray(point), mine, extra, batch_size=a.drawn,
                 full=a.method.momentum.full,
             )
-            for mine in each
+            for point, mine in zip(points[:1] if same else points, each, strict=False)
         ]  # fmt: skip
-        return jnp.stack(found * draws.replicas if draws.shared else found)
+        return jnp.stack(found * draws.replicas if same else found)
 
     def retune(self, context: Context, carry: Carry, k: int) -> Carry:
         tuner = tuning.Tuner(
@@ -298,7 +312,7 @@ class Solve:
                 bar.show(run.k, float(np.min(seen.objective)), float(np.min(seen.violation)))
                 if self.stopped_by_callback(seen):
                     self.early = self.early or Status.STOPPED
-                done = self.certified()
+                done = self.certified() or self.polished_early()
             if interrupt.received:  # perhaps while the callback ran
                 self.early = Status.INTERRUPTED
             if a.checkpoint is not None:
@@ -315,6 +329,13 @@ class Solve:
         if not a.method.exact or not self.loop.k or watch.lost.any() or a.output == "random":
             return False
         return watch.certified(a.tol, a.drawn)
+
+    def polished_early(self) -> bool:
+        """Whether "auto" has arrived: tried wherever constants are measured again."""
+        a, run = self.a, self.loop
+        if not (a.polish and a.chosen and run.k in run.events.retune_at) or self.early:
+            return False
+        return self.polishing.attempt(self.watch.outputs("last").x, self.watch.given_up)
 
     def stopped_by_callback(self, seen: Observation) -> bool:
         if self.a.callback is None:
@@ -336,7 +357,7 @@ class Solve:
     def gradients(self) -> int:
         """Samples differentiated so far, per replica."""
         per_step = self.a.method.momentum.gradients * self.a.batch_size
-        full = self.loop.anchors * (self.problem.samples or 1)
+        full = (self.loop.anchors + self.polishing.gradients) * (self.problem.samples or 1)
         return self.initial_gradients + self.loop.k * per_step + full
 
     # After the run -----------------------------------------------------------------------
@@ -344,6 +365,8 @@ class Solve:
     def finish(self, row_count: int) -> Result:
         a, watch = self.a, self.watch
         outputs = watch.outputs(a.output)
+        if a.polish:
+            outputs = self.polish_end(outputs)
         ending = Ending(
             outputs, watch.outputs("random"), watch.lost, watch.diverged, self.early,
             self.notes + watch.notes,
@@ -366,7 +389,9 @@ class Solve:
             expectation=verdict.expectation,
             steps=self.loop.k,
             gradients=self.gradients(),
-            hessian_products=self.hessian_products + tunings * each,
+            hessian_products=self.hessian_products
+            + tunings * each
+            + self.polishing.products * (self.problem.samples or 1),
             seconds=self.spent,
             compile_seconds=self.compile_seconds,
             trace=watch.trace(row_count),
@@ -376,6 +401,14 @@ class Solve:
             tol=a.tol,
             settings=self.settings(),
         )
+
+    def polish_end(self, outputs: Witness) -> Witness:
+        if self.early is not None or self.seconds() >= self.a.seconds:
+            self.notes.append("It ended early, and was not polished.")
+        else:
+            self.polishing.attempt(outputs.x, self.watch.given_up, last=True)
+            self.notes.append(self.polishing.said)
+        return self.polishing.into(outputs)
 
     def fresh_draws(self) -> PyTree:
         """Samples that no step has seen, for a certificate without full gradients."""

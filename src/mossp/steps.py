@@ -65,17 +65,17 @@ def first_estimate(
 def start(context: Context, method: Method, schedule: Schedule, x0: Vector, d0: Vector) -> Carry:
     """The carry of every replica before the first step.
 
-    The numbers of the method and the schedule, and d0, have one entry a replica.
+    The numbers of the method and the schedule, x0 and d0 have one entry a replica.
     """
     oracles = context.oracles
 
-    def one(method: Method, schedule: Schedule, d0: Vector) -> Carry:
+    def one(method: Method, schedule: Schedule, x0: Vector, d0: Vector) -> Carry:
         zero, lam = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
         witness = Witness(x0, x0, zero, zero, lam, jnp.zeros((), x0.dtype))
         state = method.init(oracles, x0, d0)
         return Carry(state, method, schedule, witness, witness, x0, all_finite(state))
 
-    return jax.vmap(one)(method, schedule, d0)
+    return jax.vmap(one)(method, schedule, x0, d0)
 
 
 @functools.partial(jax.jit, static_argnames=("group", "batch_size", "shared"))

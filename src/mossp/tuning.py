@@ -65,13 +65,18 @@ def violation_target(tol: float, K: int) -> float:
     return tol / 4 * min(1.0, (10_000 / K) ** 0.25)
 
 
-def retune_steps(K: int) -> tuple[int, ...]:
-    """Step numbers, which depend on K alone.
+def retune_steps(K: int, epoch: int = 0) -> tuple[int, ...]:
+    """Step numbers, which depend on K alone; with an anchor after 1, 2, 3, 4, 6, 8, ... epochs.
 
     >>> retune_steps(6400)
     (0, 100, 200, 400, 800, 1600, 3200, 4800)
+    >>> retune_steps(6400, epoch=500)
+    (0, 500, 1000, 1500, 2000, 3000, 4000, 6000)
     """
-    return tuple(sorted({int(fraction * K) for fraction in RETUNE_AT}))
+    if not epoch:
+        return tuple(sorted({int(fraction * K) for fraction in RETUNE_AT}))
+    doubling = [epoch << j for j in range((K // epoch).bit_length())]
+    return tuple(sorted({0, *(k for d in doubling for k in (d, d + d // 2) if k % epoch == 0)}))
 
 
 class Tuner(NamedTuple):

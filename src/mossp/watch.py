@@ -42,8 +42,12 @@ class Watch:
         return self.loop.observe(self.rows)
 
     @property
+    def given_up(self) -> np.ndarray:
+        return self.lost | self.diverged
+
+    @property
     def hopeless(self) -> bool:
-        return bool((self.lost | self.diverged).all())
+        return bool(self.given_up.all())
 
     def record(self, seen: Observation, gradients: int, seconds: float) -> None:
         self.history.append(

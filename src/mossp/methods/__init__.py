@@ -17,6 +17,7 @@ from mossp.methods.sdc import SDC
 from mossp.methods.smag import SMAG
 from mossp.methods.spd import SPD
 from mossp.methods.spdc import SPDC
+from mossp.methods.sqp_dc import SQPDC
 from mossp.methods.ssdc import SSDC
 from mossp.momentum import Polyak, Recursive
 from mossp.problem import Oracles
@@ -25,6 +26,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "mossp-r": lambda: MoSSP(momentum=Recursive()),
     "mossp-p": lambda: MoSSP(momentum=Polyak()),
     "mossp-al": lambda: MoSSPAL(momentum=Recursive()),
+    "sqp-dc": lambda: SQPDC(momentum=Recursive()),
     "spdc-r": lambda: SPDC(momentum=Recursive()),
     "spdc-p": lambda: SPDC(momentum=Polyak()),
     "salm-r": lambda: SALM(momentum=Recursive()),
@@ -59,6 +61,7 @@ __all__ = [
     "SMAG",
     "SPD",
     "SPDC",
+    "SQPDC",
     "SSDC",
     "About",
     "Method",
