@@ -26,6 +26,7 @@ from mossp.methods import (
     MoSSPAL,
 )
 from mossp.momentum import SVRG, Full, Plain, Polyak, Recursive, Truncated
+from mossp.path import Path, path
 from mossp.problem import Problem
 from mossp.regularizers import (
     L1,
@@ -85,6 +86,7 @@ __all__ = [
     "MoSSP",
     "MoSSPAL",
     "Nonnegative",
+    "Path",
     "Plain",
     "Polyak",
     "Problem",
@@ -109,6 +111,7 @@ __all__ = [
     "examples",
     "losses",
     "moreau",
+    "path",
     "plot",
     "restore",
     "schedules",

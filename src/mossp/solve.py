@@ -45,6 +45,7 @@ PyTree = Any
 
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
 CHECKPOINT_SECONDS = 10.0
+SETTLING = 0.02  # the last change of F, relative to all of it
 
 
 class Progress(NamedTuple):
@@ -331,9 +332,15 @@ class Solve:
         return watch.certified(a.tol, a.drawn)
 
     def polished_early(self) -> bool:
-        """Whether "auto" has arrived: tried wherever constants are measured again."""
+        """Whether "auto" has arrived: tried where constants are measured again, once F settles.
+
+        Newton's method would succeed sooner, but stops at the nearest critical point; the steps
+        still pass by poor ones then.
+        """
         a, run = self.a, self.loop
         if not (a.polish and a.chosen and run.k in run.events.retune_at) or self.early:
+            return False
+        if not self.watch.settling(SETTLING):
             return False
         return self.polishing.attempt(self.watch.outputs("last").x, self.watch.given_up)
 

@@ -56,6 +56,14 @@ class Watch:
         if self.keeps_best and self.loop.k:
             self._keep_best(seen)
 
+    def settling(self, part: float) -> bool:
+        """Whether F has changed since the last look by less than this part of its whole change."""
+        if len(self.history) < 3:
+            return False
+        first, before, now = (self.history[i][3] for i in (0, -2, -1))
+        change, whole = np.abs(now - before), np.abs(now - first)
+        return bool(np.all((change <= part * whole) | self.given_up))
+
     def trace(self, rows: int) -> Trace:
         step, gradients, seconds, objective, violation, proximity = (
             np.array(column) for column in zip(*self.history, strict=True)

@@ -59,25 +59,14 @@ def plot(
     >>> len(plot(result).axes)
     3
     """
-    figure_class = matplotlib_figure()
     panels = _run_panels(result)
     entries = coefficients(result, names)
     panels["coefficients"] = lambda a: _coefficients(a, entries)
     if ax is not None:
-        axes = list(np.ravel(ax))
-        if not axes or not all(hasattr(a, "plot") for a in axes):
-            raise TypeError(f"ax must be a matplotlib Axes or several, but {ax!r} was given.")
-        if len(axes) > len(panels):
-            raise ValueError(f"This result fills {len(panels)} Axes, but {len(axes)} were given.")
+        axes = given_axes(ax, len(panels))
         figure = axes[0].figure
     else:
-        size = (9.0, 6.5)
-        if path is None:
-            from matplotlib import pyplot  # so that pyplot.show() shows it
-
-            figure = pyplot.figure(figsize=size, layout="constrained")
-        else:
-            figure = figure_class(figsize=size, layout="constrained")
+        figure = new_figure((9.0, 6.5), shown=path is None)
         grid = figure.add_gridspec(2, len(panels) - 1)
         axes = [figure.add_subplot(grid[0, i]) for i in range(len(panels) - 1)]
         axes.append(figure.add_subplot(grid[1, :]))
@@ -86,6 +75,26 @@ def plot(
     if path is not None:
         figure.savefig(path)
     return figure
+
+
+def given_axes(ax: Any, most: int) -> list[Axes]:
+    """What the caller wants to be drawn on, as a list."""
+    axes = list(np.ravel(ax))
+    if not axes or not all(hasattr(a, "plot") for a in axes):
+        raise TypeError(f"ax must be a matplotlib Axes or several, but {ax!r} was given.")
+    if len(axes) > most:
+        raise ValueError(f"This result fills {most} Axes, but {len(axes)} were given.")
+    return axes
+
+
+def new_figure(size: tuple[float, float], shown: bool) -> Any:
+    """A figure of our own; `shown`: pyplot.show() will show it."""
+    figure_class = matplotlib_figure()
+    if shown:
+        from matplotlib import pyplot
+
+        return pyplot.figure(figsize=size, layout="constrained")
+    return figure_class(figsize=size, layout="constrained")
 
 
 def run_figures(result: Result) -> list[tuple[str, str]]:
@@ -184,7 +193,7 @@ def _curve(ax: Axes, result: Result, rows: Any, colour: str) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel("stochastic gradients" + " (each replica)" * (rows.shape[1] > 1))
-    _plain(ax)
+    plain(ax)
 
 
 def _mark(ax: Axes, result: Result, at: float, label: str, colour: str, above: bool) -> None:
@@ -224,9 +233,9 @@ def _coefficients(ax: Axes, entries: list[tuple[str, float]]) -> None:
     left_out = len(entries) - len(shown)
     title = numbers.counted(len(entries), "nonzero coefficient")
     ax.set_title(title + f", the largest {len(shown)} shown" * (left_out > 0), fontsize="medium")
-    _plain(ax)
+    plain(ax)
 
 
-def _plain(ax: Axes) -> None:
+def plain(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="y", alpha=0.25, linewidth=0.6)
