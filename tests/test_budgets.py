@@ -76,11 +76,12 @@ def counted(method, **settings):
 
 # Gradients and budgets ------------------------------------------------------------------------
 
-TWICE = {"mossp-r", "mossp-al", "spdc-r", "salm-r", "mlalm", "sdc-recursive"}  # recursive momentum
+# Recursive momentum:
+TWICE = {"mossp-r", "mossp-al", "sqp-dc", "spdc-r", "salm-r", "mlalm", "sdc-recursive"}
 FULL = {"clcdc-alm", "imba-dc", "scp-ls"}
 OUTER = mossp.SPDC(refresh="outer", inner=3)
 OTHERS = {  # samples in K steps, by hand
-    "SVRG": (mossp.MLALM(momentum=SVRG()), lambda K: 2 * BATCH * K + N * math.ceil(K / 6)),
+    "SVRG": (mossp.MLALM(momentum=SVRG()), lambda K: 2 * BATCH * K + N * math.ceil(K / 50)),
     "outer": (OUTER, lambda K: 2 * BATCH * K),  # a step is a stage of three inner steps
 }
 

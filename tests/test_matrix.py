@@ -115,7 +115,7 @@ MULTIPLIERS = Accuracy(2e-4, 1.5e-2, 1e-3)
 PLAIN = Accuracy(2e-3, 3e-2, 5e-3, certified=False)
 EXACT = Accuracy(1e-9, 1e-8, 1e-9)
 ACCURACY = {
-    "mossp-r": PENALTY, "mossp-p": PENALTY, "mossp-al": MULTIPLIERS,
+    "mossp-r": PENALTY, "mossp-p": PENALTY, "mossp-al": MULTIPLIERS, "sqp-dc": MULTIPLIERS,
     "spdc-r": PENALTY, "spdc-p": PENALTY, "salm-r": MULTIPLIERS, "salm-p": MULTIPLIERS,
     "mlalm": MULTIPLIERS, "spd": PLAIN, "ssdc-spg": PLAIN, "smag": PLAIN,
     "sdc-polyak": PENALTY, "sdc-recursive": PENALTY,
@@ -125,6 +125,17 @@ ACCURACY = {
 
 def test_every_method_states_its_accuracy():
     assert set(ACCURACY) == set(mossp.METHODS)
+
+
+def test_auto_is_exact_on_all_of_them():
+    for (constraint, kind), posed in [
+        ((c, k), problem(c, k)) for c in CONSTRAINTS for k in REGULARIZERS
+    ]:
+        result = mossp.solve(posed, np.full(n, 0.5), batch_size=B)
+        x = optimum(constraint, kind)
+        assert result.success and result.tol == 1e-10, (constraint, kind, result.message)
+        np.testing.assert_allclose(result.x, x, atol=1e-9)
+        assert np.array_equal(result.x != 0, x != 0)
 
 
 # With g = 0 the others take the same steps as with a g, or fewer: only mlalm needs it.

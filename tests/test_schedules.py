@@ -395,7 +395,7 @@ def test_a_rule_that_needs_K_refuses_a_budget_in_seconds(name):
     problem = mossp.Problem(lambda x: x @ x, equality=lambda x: x @ x - 1.0)
     if RULES[name].needs_K:
         with pytest.raises(ValueError, match=r"number of steps.*seconds.*'indexed'"):
-            mossp.solve(problem, np.ones(2), schedule=name, seconds=0.01)
+            mossp.solve(problem, np.ones(2), method="mossp-r", schedule=name, seconds=0.01)
     else:
         assert name in ("indexed", "alacaoglu-wright", "lu-mei-xiao", "measured")
         result = mossp.solve(problem, np.ones(2), schedule=name, seconds=0.01)

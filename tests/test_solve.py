@@ -528,8 +528,10 @@ def test_count_of_gradients(momentum, a_step, full):
 
 
 def test_default_budget_and_batch():
-    r = mossp.solve(regression(), START)
+    r = mossp.solve(regression(), START, method="mossp-r")
     assert r.steps == 2000 and r.settings["batch_size"] == 32 and r.tol == 1e-2
+    r = mossp.solve(regression(), START)
+    assert r.success and r.steps < 2000 and r.tol == 1e-10
     assert checked_batch_size(regression(data=(A[:9], b[:9])), None) == 9
     assert solve(mossp.Problem(loss=bowl, equality=plane), steps=None).steps == 10_000
 
@@ -801,7 +803,7 @@ BAD = {
     "too few gradients": lambda: seven(gradients=5),
     "seconds = 0": lambda: seven(seconds=0),
     "seconds NaN": lambda: seven(steps=100, seconds=float("nan")),
-    "seconds with auto": lambda: seven(seconds=1.0),
+    "seconds with auto": lambda: seven(seconds=1.0, method="mossp-r"),
     "batch_size = 0": lambda: seven(batch_size=0),
     "batch_size = 2.5": lambda: seven(batch_size=2.5),
     "replicas = 0": lambda: seven(replicas=0),

@@ -335,7 +335,7 @@ def test_success_is_true(kind, tol):
 
 def test_budget_says_what_is_missing():
     problem = mossp.Problem(loss=losses.squared, data=(A, b), regularizer=mossp.L1(0.05))
-    r = mossp.solve(problem, np.full(n, 9.0), steps=3, batch_size=BATCH)
+    r = mossp.solve(problem, np.full(n, 9.0), method="mossp-r", steps=3, batch_size=BATCH)
     assert r.status is Status.BUDGET and not r.success and "criticality" in r.message
 
 

@@ -151,7 +151,8 @@ def test_every_method_has_a_default_grid(name):
     with jax.enable_x64(True):
         assert objection(best.method, PLAIN.oracles(np.zeros(2)), np.zeros(2)) is None
     weak = (1.0, 5.0, 20.0, 100.0) if best.method.multipliers else (5.0, 20.0, 100.0, 500.0)
-    grid = {"rho": weak, "step": (0.25, 0.5, 1.0, 2.0)}
+    grid = {} if name == "sqp-dc" else {"rho": weak}  # it has no penalty
+    grid["step"] = (0.25, 0.5, 1.0, 2.0)
     if best.method.momentum.averages:
         grid["alpha"] = (0.03, 0.1, 0.9)
     points = combinations(grid)
@@ -168,6 +169,8 @@ def test_every_method_has_a_default_grid(name):
 @pytest.mark.parametrize("name", TUNED)
 @pytest.mark.parametrize("axis", [0, 1], ids=["rho", "step"])
 def test_every_number_of_the_default_grid_matters(name, axis):
+    if name == "sqp-dc":
+        pytest.skip("sqp-dc has no penalty, and solves this problem in its first step")
     xs = np.moveaxis(tuned(name).result.xs.reshape(4, 4, -1), axis, 0)
     assert all(np.abs(a - b).max() > 1e-9 for a, b in itertools.combinations(xs, 2))
 

@@ -109,9 +109,7 @@ def checked(
         x0=x0,
         method=method,
         name=name,
-        steps=checked_steps(
-            problem, method, rule, steps, gradients, seconds, batch, bool(chosen)
-        ),
+        steps=checked_steps(problem, method, rule, steps, gradients, seconds, batch, bool(chosen)),
         seconds=math.inf if seconds is None else positive("seconds", seconds),
         batch_size=batch,
         rule=rule,
@@ -219,7 +217,7 @@ def checked_steps(
         return affordable if K is None else min(K, affordable)
     if K is not None:
         return K
-    if seconds is not None and not chosen:
+    if seconds is not None and not (chosen and rule.tuned):
         if rule.needs_K:
             raise ValueError(
                 f"schedule {type(rule).__name__} needs to know the number of steps, which a "

@@ -34,7 +34,9 @@ class Choice(NamedTuple):
 def choose(oracles: Oracles, samples: int | None, rule: Rule, output: str) -> Choice:
     """The best way known to solve this problem without tuning."""
     if not rule.tuned or output == "random":
-        return Choice(METHODS["mossp-r"](), "mossp-r", False, "a schedule of the paper was asked for")
+        return Choice(
+            METHODS["mossp-r"](), "mossp-r", False, "a schedule of the paper was asked for"
+        )
     momentum: Momentum = Recursive()
     if oracles.exact:
         momentum = Full() if samples is None or samples <= FEW_ROWS else SVRG()

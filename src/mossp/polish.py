@@ -31,8 +31,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse.linalg
 
+from mossp import keys
 from mossp.certificate import Witness
-from mossp.constants import spectral_norm, start_vector
+from mossp.constants import start_vector
 from mossp.feasibility import constraints_and_jacobian
 from mossp.problem import Oracles
 from mossp.stationarity import shortest_residual
@@ -42,7 +43,7 @@ Vector = Any
 STEPS = 40
 HALVINGS = 8
 DENSE = 2000  # variables beyond which no Hessian is formed
-COLUMNS = 256  # of the Hessian, formed in one pass over the data
+COLUMNS, FEWEST_COLUMNS = 256, 32  # of the Hessian, formed in one pass over the data
 CURVATURE = 1e-10  # relative: less than this counts as none
 
 
@@ -79,11 +80,7 @@ class Polisher:
         self.oracles = oracles
         self.dtype = np.asarray(x).dtype
         self.is_equality = np.arange(oracles.m) < oracles.m_E
-        # Any t will do at a solution; far from one, entries should move by a gradient step's length.
-        L = float(_smoothness(oracles, jnp.asarray(x)))
-        self.t = 1 / L if np.isfinite(L) and L > 0 else 1.0
-        self.gradients, self.products = 0, 12
-        self.nu = 0.0
+        self.gradients, self.products, self.t, self.nu = 0, 0, 1.0, 0.0
 
     def look(self, x: np.ndarray, q: np.ndarray) -> Look:
         x, q = np.asarray(x, self.dtype), np.asarray(q, self.dtype)
@@ -109,6 +106,19 @@ class Polisher:
         """F + nu |c|_1, whose minimisers are those of the problem once nu > |q|."""
         violated = np.where(self.is_equality, at.c, np.maximum(at.c, 0))
         return at.F + self.nu * float(np.abs(violated).sum())
+
+    def start(self, x: np.ndarray) -> Look:
+        """x with its least-squares multipliers; sets t and nu."""
+        zero = np.zeros(self.oracles.m)
+        at = self.look(x, zero)
+        # Any t will do at a solution; far from one, entries should move by a gradient step's length.
+        some = min(FEWEST_COLUMNS, len(at.x))
+        E = np.linalg.qr(keys.generator(0, keys.Purpose.POLISH).standard_normal((len(at.x), some)))
+        L = np.linalg.norm(self.products_with(at, E[0].T)[1], 2)
+        self.t = 1 / float(L) if np.isfinite(L) and L > 0 else 1.0
+        q = shortest_residual(self.oracles, x, at.gradient)[1]
+        self.nu = 2 * float(np.abs(q).max(initial=0.0))
+        return self.look(x, q)
 
     # One step ----------------------------------------------------------------------------
 
@@ -145,20 +155,27 @@ class Polisher:
 
     def columns(self, at: Look, S: np.ndarray, fixed: np.ndarray) -> tuple[Any, Any, np.ndarray]:
         """D and H on S, and (H fixed) on S."""
-        wanted: list[np.ndarray] = []
-        width = min(COLUMNS, max(16, 1 << int(len(S)).bit_length()))
-        for first in range(0, len(S) + 1, width):
-            which = np.arange(first, first + width)
-            E = np.zeros((width, len(at.x)), self.dtype)
-            inside = which < len(S)
-            E[inside, S[which[inside]]] = 1.0
-            E[which == len(S)] = fixed
-            both = _products(self.oracles, *self.point(at), E)
-            wanted.append(np.asarray(jax.device_get(both), np.float64)[:, :, S])
-            self.products += int(np.sum(which <= len(S)))
-        D, H = np.concatenate(wanted, axis=1)
-        D, H, pull = D[: len(S)], H[: len(S)], H[len(S)]
+        E = np.zeros((len(S) + 1, len(at.x)))
+        E[np.arange(len(S)), S] = 1.0
+        E[len(S)] = fixed
+        D, H = self.products_with(at, E)[:, :, S]
+        pull, D, H = H[-1], D[:-1], H[:-1]
         return (D + D.T) / 2, (H + H.T) / 2, pull
+
+    def products_with(self, at: Look, E: np.ndarray) -> np.ndarray:
+        """(D e, H e) for the rows e of E, a number of them in one pass over the data."""
+        self.products += len(E)
+        width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << (len(E) - 1).bit_length()))
+        v = at.x - self.t * at.W
+        point = [np.asarray(a, self.dtype) for a in (at.x, at.q, v, self.t)]
+        parts = []
+        for first in range(0, len(E), width):
+            rows = np.zeros((width, len(at.x)), self.dtype)
+            some = E[first : first + width]
+            rows[: len(some)] = some
+            both = np.asarray(_products(self.oracles, *point, rows), np.float64)
+            parts.append(both[:, : len(some)])
+        return np.concatenate(parts, axis=1)
 
     def matrix_free(
         self, at: Look, S: np.ndarray, fixed: np.ndarray, R: np.ndarray, J: np.ndarray, c: np.ndarray
@@ -167,10 +184,9 @@ class Polisher:
         K, n = J[:, S], len(S)
 
         def both(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            E = np.zeros((1, len(at.x)), self.dtype)
+            E = np.zeros((1, len(at.x)))
             E[0, S] = v
-            self.products += 1
-            D, H = np.asarray(jax.device_get(_products(self.oracles, *self.point(at), E)), float)
+            D, H = self.products_with(at, E)
             return D[0, S], H[0, S]
 
         def apply(v: np.ndarray) -> np.ndarray:
@@ -179,17 +195,12 @@ class Polisher:
             DDw, HDw = both(Dw)
             return np.concatenate([Dw - DDw + self.t * both(HDw + dq @ K)[0], self.t * (K @ Dw)])
 
-        E = fixed[None].astype(self.dtype)
-        products = np.asarray(jax.device_get(_products(self.oracles, *self.point(at), E)), float)
-        pull = both(products[1, 0, S])[0]
+        pull = both(self.products_with(at, fixed[None])[1, 0, S])[0]
         right = np.concatenate([-R[S] - self.t * pull, self.t * (-c - J @ fixed)])
         size = n + len(c)
         operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=apply, dtype=float)
         found, _ = scipy.sparse.linalg.minres(operator, right, rtol=1e-12, maxiter=500)
         return both(found[:n])[0], found[n:]
-
-    def point(self, at: Look) -> tuple[Any, ...]:
-        return tuple(np.asarray(a, self.dtype) for a in (at.x, at.q, at.x - self.t * at.W, self.t))
 
     def step(self, at: Look) -> Look | None:
         """The next pair, or None where no step is good enough."""
@@ -209,9 +220,9 @@ class Polisher:
             size /= 2
         return None
 
-    def run(self, x: np.ndarray, q: np.ndarray, tol: float) -> tuple[Look, Look, int]:
+    def run(self, x: np.ndarray, tol: float) -> tuple[Look, Look, int]:
         """(the pair at the start, the pair at the end, steps)."""
-        first = at = best = self.look(x, q)
+        first = at = best = self.start(x)
         for k in range(STEPS):
             after = self.step(at)
             if after is None:
@@ -227,11 +238,7 @@ def polish(oracles: Oracles, x: Vector, tol: float) -> Polished:
     """The KKT point that x leads to, with its proof; x itself where none is better."""
     x = np.asarray(x)
     polisher = Polisher(oracles, x)
-    gradient = np.asarray(_gradient(oracles, x), np.float64)
-    q = shortest_residual(oracles, x, gradient)[1]
-    polisher.gradients += 1
-    polisher.nu = 2 * float(np.abs(q).max(initial=0.0))
-    first, last, steps = polisher.run(x, q, tol)
+    first, last, steps = polisher.run(x, tol)
     rise = polisher.penalty(last) - polisher.penalty(first)
     resolution = 1e3 * float(np.finfo(x.dtype).eps) * (1 + abs(first.F))
     improved = last.residual < first.residual and rise <= resolution
@@ -310,17 +317,6 @@ def tangential(
     left = b - A @ y
     dq = U[:, :rank] @ ((Vt[:rank] @ left) / s[:rank]) if rank else np.zeros(len(e))
     return y, dq
-
-
-@jax.jit
-def _gradient(oracles: Oracles, x: Vector) -> Vector:
-    return oracles.full_gradient(x)
-
-
-@jax.jit
-def _smoothness(oracles: Oracles, x: Vector) -> Any:
-    product = lambda v: jax.jvp(oracles.full_gradient, (x,), (v,))[1]  # noqa: E731
-    return spectral_norm(product, x.size, x.dtype)
 
 
 @jax.jit

@@ -89,7 +89,7 @@ class Result:
 
         >>> import numpy as np, mossp
         >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
-        >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=2000)
+        >>> result = mossp.solve(problem, np.array([0.6, 0.8]), method="mossp-r", steps=2000)
         >>> print(result.summary().splitlines()[0])
         CONVERGED: mossp-r, 2,000 steps, 1 replica
         """

@@ -158,10 +158,11 @@ def default_grid(method: Method, rule: Rule) -> Grid:
             f"Give a grid for the schedule {type(rule).__name__}: only mossp.schedules.Measured, "
             "the default, has one of its own."
         )
-    grid: dict[str, Sequence[float]] = {
-        "rho": (1.0, 5.0, 20.0, 100.0) if method.multipliers else (5.0, 20.0, 100.0, 500.0),
-        "step": (0.25, 0.5, 1.0, 2.0),
-    }
+    grid: dict[str, Sequence[float]] = {"step": (0.25, 0.5, 1.0, 2.0)}
+    if method.multipliers is None:
+        grid = {"rho": (5.0, 20.0, 100.0, 500.0), **grid}
+    elif method.multipliers > 0:
+        grid = {"rho": (1.0, 5.0, 20.0, 100.0), **grid}
     if method.momentum.averages and not method.momentum.anchored:
         grid["alpha"] = (0.03, 0.1, 0.9)
     return grid

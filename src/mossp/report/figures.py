@@ -167,16 +167,18 @@ def _violation(ax: Axes, result: Result) -> None:
     final, tol = result.violation, result.tol
     floor = 10.0 ** np.floor(np.log10(DEPTH * (min(final, tol) if final > 0 else tol)))
     rows = np.asarray(result.trace.violation, np.float64)
+    drawn = np.fmax(rows, np.where(np.isnan(rows), np.nan, floor))
+    seen = [v for v in (*drawn.ravel(), max(final, floor)) if np.isfinite(v)]
+    low, high = 0.5 * min([*seen, tol]), 2 * max([*seen, 2.5 * tol])
     ax.set_yscale("log")
-    _curve(ax, result, np.fmax(rows, np.where(np.isnan(rows), np.nan, floor)), ORANGE)
+    ax.set_ylim(low, high)
+    _curve(ax, result, drawn, ORANGE)
     _mark(ax, result, max(final, floor), numbers.residual(final), ORANGE, above=not final <= tol)
     ax.axhline(tol, color=GREY, linestyle="--", linewidth=1)
     _note(ax, 0.5, tol, f"tolerance {numbers.tolerance(tol)}")
-    low, high = ax.get_ylim()
     if (rows < floor).any() or final < floor:
-        low = floor
+        ax.set_ylim(bottom=floor)
         _note(ax, 0.5, floor, f"less than {numbers.tolerance(floor)} is drawn here")
-    ax.set_ylim(low, max(high, 5 * tol))
     ax.set_ylabel("violation ‖c(x)‖")
 
 

@@ -46,7 +46,7 @@ def certificate_rows(result: Result) -> list[Row]:
 
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
-    >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=500)
+    >>> result = mossp.solve(problem, np.array([0.6, 0.8]), tol=0.01)
     >>> [(row.name, row.bound) for row in certificate_rows(result)][:2]
     [('criticality', '≤ 0.01'), ('proximity', '≤ 0.01')]
     """
