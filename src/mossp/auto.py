@@ -1,7 +1,7 @@
 """method="auto": which method, estimator and phases for a problem.
 
     data                      method                                     afterwards
-    finite, or none at all    sqp-dc, or mossp-al beyond 32 constraints  polished as soon as it works,
+    finite, or none at all    sqp-dc, or mossp-al beyond 32 constraints  polished once F settles,
                               with SVRG gradients; full ones where       judged at 1e-10
                               these are cheap
     Sampler, Stream           the same methods with recursive momentum   judged at 1e-2
@@ -34,9 +34,8 @@ class Choice(NamedTuple):
 def choose(oracles: Oracles, samples: int | None, rule: Rule, output: str) -> Choice:
     """The best way known to solve this problem without tuning."""
     if not rule.tuned or output == "random":
-        return Choice(
-            METHODS["mossp-r"](), "mossp-r", False, "a schedule of the paper was asked for"
-        )
+        why = "recursive momentum: a setting of the paper was asked for"
+        return Choice(METHODS["mossp-r"](), "mossp-r", False, why)
     momentum: Momentum = Recursive()
     if oracles.exact:
         momentum = Full() if samples is None or samples <= FEW_ROWS else SVRG()

@@ -1,4 +1,4 @@
-"""A regularisation path: one problem at many strengths, each started from its neighbour's answer."""
+"""A regularisation path: one problem at many strengths, each started from the one before."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ has a zero row, an entry stays where h has its kink (at 0, at a bound); where q_
 inequality is active; grad g is differentiated as it is at x. On these pieces a Newton step solves
 
     [ H + (1/D - 1)/t   J_A ] [ dx ]       [ R / (t D) ]
-    [ J_A'               0  ] [ dq ]  =  - [ c_A       ],      H = Hess f + sum_j q_j Hess c_j - Hess g
+    [ J_A'               0  ] [ dq ]  =  - [ c_A       ],  H = Hess (f - g) + sum_j q_j Hess c_j
 
 over the range of D; the other entries go to their kink at once. Entries enter and leave by the same
 formula, which is the optimality condition. Only the columns of H that are needed are formed, by
@@ -111,10 +111,11 @@ class Polisher:
         """x with its least-squares multipliers; sets t and nu."""
         zero = np.zeros(self.oracles.m)
         at = self.look(x, zero)
-        # Any t will do at a solution; far from one, entries should move by a gradient step's length.
+        # Any t will do at a solution; far from one, entries should move by about a gradient step.
         some = min(FEWEST_COLUMNS, len(at.x))
-        E = np.linalg.qr(keys.generator(0, keys.Purpose.POLISH).standard_normal((len(at.x), some)))
-        L = np.linalg.norm(self.products_with(at, E[0].T)[1], 2)
+        rng = keys.generator(0, keys.Purpose.POLISH)
+        E = np.linalg.qr(rng.standard_normal((len(at.x), some)))[0].T
+        L = np.linalg.norm(self.products_with(at, E)[1], 2)
         self.t = 1 / float(L) if np.isfinite(L) and L > 0 else 1.0
         q = shortest_residual(self.oracles, x, at.gradient)[1]
         self.nu = 2 * float(np.abs(q).max(initial=0.0))
@@ -138,8 +139,8 @@ class Polisher:
         return dx, dq
 
     def dense(
-        self, at: Look, S: np.ndarray, fixed: np.ndarray, R: np.ndarray, J: np.ndarray, c: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray] | None:  # fmt: skip
+        self, at: Look, S: Vector, fixed: Vector, R: Vector, J: Any, c: Vector
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         D, H, pull = self.columns(at, S, fixed)
         d, U = np.ones(len(S)), np.eye(len(S))
         if len(S) and np.abs(D - np.eye(len(S))).max() > 1e-12:
@@ -178,8 +179,8 @@ class Polisher:
         return np.concatenate(parts, axis=1)
 
     def matrix_free(
-        self, at: Look, S: np.ndarray, fixed: np.ndarray, R: np.ndarray, J: np.ndarray, c: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray] | None:  # fmt: skip
+        self, at: Look, S: Vector, fixed: Vector, R: Vector, J: Any, c: Vector
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         """MINRES on the same system, symmetric by dx = D w."""
         K, n = J[:, S], len(S)
 
