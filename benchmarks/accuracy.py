@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from workload import dataset, unit_start
+from workload import dataset, random_quadratics, unit_start
 
 import mossp
 
@@ -55,19 +55,15 @@ def sphere() -> None:
             )
 
 
-def quadratics(M: int = 20) -> None:
+def quadratics() -> None:
     print("\n20 quadratics     sum |c_j|    F          ||u||     status")
     for name in ("a9a", "phishing"):
         found = dataset(name)
         if found is None:
             continue
         X, y = found
-        n, rng = X.shape[1], np.random.default_rng(0)
-        Q, a = rng.uniform(0.5, 1, (M, n)) / n, rng.normal(size=(M, n)) / np.sqrt(n)
-        feasible = rng.normal(size=n)
-        feasible /= np.linalg.norm(feasible)
-        b = 0.5 * Q @ (feasible * feasible) + a @ feasible
-        constraint = mossp.constraints.DiagonalQuadratics(Q, a, b)
+        n = X.shape[1]
+        constraint = random_quadratics(n)
         problem = problem_on(X, y, mossp.L1MinusL2(0.01), equality=constraint)
         for method in METHODS:
             r = mossp.solve(problem, unit_start(n, 1), method=method, steps=20_000, replicas=5)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+import mossp
+
 
 def unit_rows(X: np.ndarray) -> np.ndarray:
     return X / np.linalg.norm(X, axis=1, keepdims=True)
@@ -37,3 +39,14 @@ def a9a_or_like() -> tuple[np.ndarray, np.ndarray, str]:
 def unit_start(n: int, seed: int = 0) -> np.ndarray:
     x = np.random.default_rng(seed).normal(size=n)
     return x / np.linalg.norm(x)
+
+
+def random_quadratics(n: int, M: int = 20, seed: int = 0) -> mossp.constraints.DiagonalQuadratics:
+    """The equalities of the paper's Appendix D.3: x' diag(Q_j) x / 2 + a_j'x = b_j, feasible."""
+    rng = np.random.default_rng(seed)
+    Q, a = rng.uniform(0.5, 1, (M, n)) / n, rng.normal(size=(M, n)) / np.sqrt(n)
+    feasible = rng.normal(size=n)
+    feasible /= np.linalg.norm(feasible)
+    return mossp.constraints.DiagonalQuadratics(
+        Q, a, 0.5 * Q @ (feasible * feasible) + a @ feasible
+    )

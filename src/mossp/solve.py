@@ -224,7 +224,8 @@ class Solve:
         schedule = with_alpha(rule.schedule(momentum, self.a.steps, constants), momentum)
         if rule.relative and not rule.tuned:
             L = rule.smoothness(momentum, constants)
-            schedule = schedule.sized(*method.sizes(L, schedule.mu))
+            stable = 1 / L if method.multipliers == 0 else schedule.mu  # no penalty shortens it
+            schedule = schedule.sized(*method.sizes(L, stable))
         return with_dtype((method, schedule), self.a.dtype, real=True)
 
     def feasible_start(self) -> np.ndarray:

@@ -114,15 +114,17 @@ def retune(
         lam = oracles.active(least_squares_multipliers(oracles, x, r, felt.astype(x.dtype)))
         left = jnp.linalg.norm(r + jax.vjp(oracles.c, x)[1](lam)[0])
         near = felt | first | could_be_met(oracles, x, c, reference)
-        JJ = jacobian_scale(oracles, x, trial, near.astype(x.dtype))
+        weights = method.weights(state)
+        JJ = jacobian_scale(oracles, x, trial, near * weights)
         # rho waits for rows that are met later: where none is near, it is set for them all.
         unit = 1 / JJ
         if oracles.m_E == 0:
-            everywhere = jacobian_scale(oracles, x, trial, jnp.ones_like(c))
+            everywhere = jacobian_scale(oracles, x, trial, jnp.ones_like(c) * weights)
             unit = jnp.where(jnp.any(near), unit, 1 / everywhere)
         # The Lagrangian bends by the first of these, the penalty rho ||c||^2 / 2 by rho the second.
         bend, penalty_bend = lax.map(
-            lambda q: constraint_curvature(oracles, x, q), jnp.stack([lam, oracles.active(c)])
+            lambda q: constraint_curvature(oracles, x, q),
+            jnp.stack([lam, oracles.active(c) * weights]),
         )
         L = L + bend
         if method.multipliers is None:

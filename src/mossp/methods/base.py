@@ -86,6 +86,10 @@ class Method(eqx.Module):
         """(mu, eta) from the smoothness L of f and the stable step 1 / L_rho on Q_rho."""
         return step, step
 
+    def weights(self, state: Any) -> Any:
+        """What multiplies rho, one weight a constraint: 1 unless the method balances them."""
+        return 1.0
+
     def gradient(self, oracles: Oracles, batch: Any) -> Callable[[Vector], Vector]:
         """x -> the gradient of f there that a step may ask for."""
         if self.momentum.full:

@@ -1,19 +1,23 @@
 """MoSSP with multipliers in the single loop: an augmented Lagrangian in place of the penalty.
 
-    q    = lam + rho c(x)                                  (inequalities: [.]_+)
+    q    = lam + rho w c(x)                                (inequalities: [.]_+)
     S    = d + J(x) q
     x+   = prox_{mu h}(z - mu S)
     z+   = z - beta (prox_{mu g}(z) - x+)
-    lam+ = lam + dual rho c(x+), kept within +-bound       (inequalities: [.]_+)
+    lam+ = lam + dual rho w c(x+), kept within +-bound     (inequalities: [.]_+)
 
-The penalty's violation ||lam*|| / rho is gone, so that rho can be moderate and mu large.
+The penalty's violation ||lam*|| / rho is gone, so that rho can be moderate and mu large. The
+weights w = max_i ||J_i||^2 / ||J_j||^2 make the rows of J equally long at the start, so that a
+constraint written in other units is met as fast as the others.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 from mossp.certificate import Witness
 from mossp.methods.base import About, Method, check_number
@@ -28,6 +32,7 @@ class State(NamedTuple):
     x: Vector
     z: Vector
     lam: Vector
+    weights: Vector
     memory: Any
     v: Vector  # of the last step: z - mu S, so that x = prox_{mu h}(v)
     y: Vector  # of the last step: prox_{mu g}(z)
@@ -69,25 +74,40 @@ class MoSSPAL(Method):
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         lam = jnp.zeros(oracles.m, x0.dtype)
-        return State(x0, x0, lam, self.momentum.init(d0, x0), x0, x0)
+        return State(x0, x0, lam, equal_rows(oracles, x0), self.momentum.init(d0, x0), x0, x0)
+
+    def weights(self, state: State) -> Vector:
+        return state.weights
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
         mu, rho, alpha, _ = parameters
         reg, x, z, lam = oracles.regularizer, state.x, state.z, state.lam
         d, memory = self.momentum.update(self.gradient(oracles, batch), state.memory, x, alpha)
-        S = d + oracles.constraint_gradient(x, rho, lam)
+        S = d + oracles.constraint_gradient(x, rho * state.weights, lam)
         v = z - mu * S
         x = reg.prox_h(v, mu)
         y = reg.prox_g(z, mu)
-        lam = oracles.active(lam + self.dual * rho * oracles.c(x))
+        lam = oracles.active(lam + self.dual * rho * state.weights * oracles.c(x))
         lam = jnp.clip(lam, -self.bound, self.bound)
-        return State(x, z - self.beta * (y - x), lam, memory, v, y)
+        return State(x, z - self.beta * (y - x), lam, state.weights, memory, v, y)
 
     def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
         mu, rho = parameters.mu, parameters.rho
-        x, z, lam, _, v, y = state
+        x, z, lam, weights, _, v, y = state
         z = z + self.beta * (y - x)  # before the step
-        return Witness(x, y, s_h=(v - x) / mu, s_g=(z - y) / mu, lam=lam, rho=rho)
+        q = oracles.multipliers(x, lam, rho * weights)
+        zero = jnp.zeros((), x.dtype)
+        return Witness(x, y, s_h=(v - x) / mu, s_g=(z - y) / mu, lam=q, rho=zero)
 
     def rescale(self, state: State, ratio: Any) -> State:
         return state._replace(z=state.x + ratio * (state.z - state.x))
+
+
+def equal_rows(oracles: Oracles, x: Vector) -> Vector:
+    """max_i ||J_i||^2 / ||J_j||^2; 1 where a row vanishes at x."""
+    if oracles.m == 0:
+        return jnp.zeros(0, x.dtype)
+    _, pullback = jax.vjp(oracles.c, x)
+    squares = lax.map(lambda e: jnp.sum(pullback(e)[0] ** 2), jnp.eye(oracles.m, dtype=x.dtype))
+    largest = jnp.max(squares)
+    return jnp.where(squares > 1e-16 * largest, largest / squares, 1.0)

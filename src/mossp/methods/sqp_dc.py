@@ -57,9 +57,6 @@ class SQPDC(Method):
     def multipliers(self) -> float:
         return 0.0  # no penalty at all
 
-    def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
-        return 1 / L, 1 / L
-
     @property
     def about(self) -> About:
         return About(
