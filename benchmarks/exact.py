@@ -1,6 +1,6 @@
 """Beyond 1e-3: methods with multipliers, anchored gradients, and method="auto", all untuned.
 
-    MOSSP_DATA=... python benchmarks/exact.py [noisy] [anchor] [auto] [regularizers] [streams] [large]
+    MOSSP_DATA=... python benchmarks/exact.py [noisy anchor auto regularizers streams large]
 
 noisy          25,000 steps (quadratics: 20,000) of mossp-al and sqp-dc with noisy gradients
 anchor         passes over the data until stationarity and violation are below 1e-12, with SVRG

@@ -17,8 +17,9 @@ formula, which is the optimality condition. Only the columns of H that are neede
 Hessian-vector products in one pass over the data; beyond DENSE of them none is (MINRES).
 
 A step is taken if the exact penalty F + nu |c|_1 does not rise, or if the residual halves; negative
-curvature on the constraints' tangent space is reversed, so that no saddle attracts. The point that
-is handed back is never worse than the one that came.
+curvature on the constraints' tangent space is reversed, so that no saddle attracts. Where Newton's
+method finds no such step, a few steps of sqp-dc with the full gradient lead on. The point that is
+handed back is never worse than the one that came.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import scipy.sparse.linalg
 from mossp import keys
 from mossp.certificate import Witness
 from mossp.constants import start_vector
+from mossp.dual import constrained_prox
 from mossp.feasibility import constraints_and_jacobian
 from mossp.problem import Oracles
 from mossp.stationarity import shortest_residual
@@ -41,6 +43,7 @@ from mossp.stationarity import shortest_residual
 Vector = Any
 
 STEPS = 40
+SAFE_STEPS = 200
 HALVINGS = 8
 DENSE = 2000  # variables beyond which no Hessian is formed
 COLUMNS, FEWEST_COLUMNS = 256, 32  # of the Hessian, formed in one pass over the data
@@ -96,16 +99,21 @@ class Polisher:
     def residual(self, at: Look) -> float:
         parts = [
             (at.x - at.p) / self.t,
-            np.where(self.is_equality, at.c, np.maximum(at.c, 0)),
+            self.violated(at),
             np.where(self.is_equality, 0.0, np.minimum(at.q, -at.c)),
         ]
         worst = max(float(np.linalg.norm(part)) for part in parts)
         return worst if np.isfinite(worst) and np.isfinite(at.F) else np.inf
 
+    def violated(self, at: Look) -> np.ndarray:
+        return np.where(self.is_equality, at.c, np.maximum(at.c, 0))
+
+    def violation(self, at: Look) -> float:
+        return float(np.linalg.norm(self.violated(at)))
+
     def penalty(self, at: Look) -> float:
         """F + nu |c|_1, whose minimisers are those of the problem once nu > |q|."""
-        violated = np.where(self.is_equality, at.c, np.maximum(at.c, 0))
-        return at.F + self.nu * float(np.abs(violated).sum())
+        return at.F + self.nu * float(np.abs(self.violated(at)).sum())
 
     def start(self, x: np.ndarray) -> Look:
         """x with its least-squares multipliers; sets t and nu."""
@@ -221,11 +229,31 @@ class Polisher:
             size /= 2
         return None
 
-    def run(self, x: np.ndarray, tol: float) -> tuple[Look, Look, int]:
+    def safe_step(self, at: Look) -> Look | None:
+        """A proximal step that meets the linearised constraints: slow, but over any kink."""
+        size = self.t
+        given = [np.asarray(a, self.dtype) for a in (at.x, at.gradient, at.c, at.J, at.q, self.t)]
+        for _ in range(HALVINGS):
+            given[-1] = np.asarray(size, self.dtype)
+            x, q = (np.asarray(a, np.float64) for a in _linearised(self.oracles, *given))
+            self.nu = max(self.nu, 2 * float(np.abs(q).max(initial=0.0)))
+            now = self.penalty(at)
+            trial = self.look(x, q)
+            if self.penalty(trial) < now - 1e-4 * float(np.sum((x - at.x) ** 2)) / size:
+                return trial
+            size /= 4
+        return None
+
+    def run(self, x: np.ndarray, tol: float, patient: bool) -> tuple[Look, Look, int]:
         """(the pair at the start, the pair at the end, steps)."""
         first = at = best = self.start(x)
+        safe = SAFE_STEPS if patient else 0
         for k in range(STEPS):
             after = self.step(at)
+            for _ in range(min(safe, 8) if after is None else 0):
+                after, safe = self.safe_step(after or at), safe - 1
+                if after is None:
+                    break
             if after is None:
                 return first, best, k
             best = after if after.residual < best.residual else best
@@ -235,14 +263,18 @@ class Polisher:
         return first, best, STEPS
 
 
-def polish(oracles: Oracles, x: Vector, tol: float) -> Polished:
-    """The KKT point that x leads to, with its proof; x itself where none is better."""
+def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Polished:
+    """The KKT point that x leads to, with its proof; x itself where none is better.
+
+    Where Newton's method gets stuck, a patient search goes on by safe steps for a while.
+    """
     x = np.asarray(x)
     polisher = Polisher(oracles, x)
-    first, last, steps = polisher.run(x, tol)
+    first, last, steps = polisher.run(x, tol, patient)
     rise = polisher.penalty(last) - polisher.penalty(first)
     resolution = 1e3 * float(np.finfo(x.dtype).eps) * (1 + abs(first.F))
     improved = last.residual < first.residual and rise <= resolution
+    improved &= polisher.violation(last) <= max(polisher.violation(first), tol)
     end = last if improved else first
     s_h, s_g = (end.x - polisher.t * end.W - end.p) / polisher.t, end.gradient + end.q @ end.J
     witness = Witness(
@@ -268,7 +300,7 @@ class Polishing:
         for r in np.flatnonzero(~given_up).tolist():
             if r in self.found:
                 continue
-            found = polish(self.oracles, xs[r], self.tol)
+            found = polish(self.oracles, xs[r], self.tol, patient=last)
             gradients.append(found.gradients)
             products.append(found.products)
             if found.residual <= self.tol or (last and found.improved):
@@ -318,6 +350,20 @@ def tangential(
     left = b - A @ y
     dq = U[:, :rank] @ ((Vt[:rank] @ left) / s[:rank]) if rank else np.zeros(len(e))
     return y, dq
+
+
+@jax.jit
+def _linearised(
+    oracles: Oracles, x: Vector, gradient: Vector, c: Vector, J: Any, q: Vector, t: Any
+) -> tuple[Vector, Vector]:
+    """(x, multipliers) of the step of sqp-dc with the full gradient."""
+    reg = oracles.regularizer
+    w = x - t * (gradient - reg.subgradient_g(x))
+    if oracles.m == 0:
+        return reg.prox_h(w, t), q
+    bound = 1e4 * (1 + jnp.max(jnp.abs(q)) + jnp.linalg.norm(gradient))
+    step = constrained_prox(reg.h, reg.prox_h, w, t, x, c, J, oracles.m_E, q, bound)
+    return step.x, step.y
 
 
 @jax.jit
