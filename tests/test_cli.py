@@ -17,7 +17,7 @@ from mossp import cli, examples
 
 matplotlib.use("agg")
 
-QUICK = ["solve", "--steps", "300", "--batch-size", "16"]
+QUICK = ["solve", "--method", "mossp-r", "--steps", "300", "--batch-size", "16"]
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +40,11 @@ def test_solve_prints_the_certificate_and_writes_the_page(capsys, tmp_path):
         assert words in out
     page = (tmp_path / "mossp-report" / "index.html").read_text("utf-8")
     assert "mean concave points" in page
+
+
+def test_the_default_is_certified_to_ten_digits(capsys):
+    code, out, _ = run(capsys, "solve", "--no-report", "--starts", "2")
+    assert code == 0 and "≤ 1e" in out and "✓ CONVERGED" in out and "2 replicas" in out
 
 
 def test_without_a_certificate_the_exit_code_is_one(capsys):

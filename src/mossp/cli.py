@@ -27,7 +27,6 @@ import numpy as np
 SUCCESS, NOT_CERTIFIED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 TOO_EARLY = -1  # interrupted before there was a result; not an exit code
 NO_RESULT = "Interrupted before there was a result."
-STEPS = 25_000  # enough for the example's certificate at the default tolerance
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,12 +113,21 @@ def application() -> Any:
 
     @app.command("solve")
     def solve_command(
-        method: Annotated[str, option(help="One of `mossp methods`.")] = "mossp-r",
-        steps: Annotated[int, option(help="Steps of each replica.")] = STEPS,
+        method: Annotated[str, option(help="auto, or one of `mossp methods`.")] = "auto",
+        steps: Annotated[
+            int | None, option(help="Steps of each replica, at most; else from the data.")
+        ] = None,
         batch_size: Annotated[int, option(help="Samples a step.")] = 32,
         replicas: Annotated[int, option(help="Independent runs; the best is returned.")] = 1,
+        starts: Annotated[int, option(help="Different starts; the best end is returned.")] = 1,
+        polish: Annotated[
+            bool | None, option(help="End with Newton's method, or not; auto decides.")
+        ] = None,
         seed: Annotated[int, option(help="Decides the start and the samples drawn.")] = 0,
-        tol: Annotated[float | None, option(help="What the certificate must meet: 0.01.")] = None,
+        tol: Annotated[
+            float | None,
+            option(help="What the certificate must meet: 1e-10 if the method is exact, else 0.01."),
+        ] = None,
         schedule: Annotated[str, option(help="How parameters follow the step.")] = "auto",
         out: Annotated[Path, option(help="Folder of the report.")] = Path("mossp-report"),
         as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
@@ -128,7 +136,7 @@ def application() -> Any:
         """Solve the built-in example: sparse logistic regression on a sphere."""
         settings = {
             "method": method, "steps": steps, "batch_size": batch_size, "replicas": replicas,
-            "seed": seed, "tol": tol, "schedule": schedule,
+            "seed": seed, "tol": tol, "schedule": schedule, "starts": starts, "polish": polish,
         }  # fmt: skip
         try:
             return _solve(settings, None if no_report else out, as_json)
