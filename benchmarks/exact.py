@@ -140,7 +140,8 @@ def auto() -> None:
         left = mossp.stationarity(problem, r.x)
         short = left > 1e-10 or r.violation > 1e-12 or not r.success
         print(f"{name:<24} {left:.1e}   {r.violation:.1e}   {r.fun:.9f}"
-              f"   {r.gradients / problem.samples:5.1f}   {r.hessian_products / problem.samples:5.1f}"
+              f"   {r.gradients / problem.samples:5.1f}"
+              f"   {r.hessian_products / problem.samples:5.1f}"
               f"   {min(times[1:]):.2f} ({times[0]:.2f}){flag(short)}")  # fmt: skip
         if name == "a9a":
             against(*dataset(name), x0, min(times[1:]), times[0] - min(times[1:]), 0.5)
