@@ -22,9 +22,10 @@ from jax import lax
 
 Vector = Any
 
-STEPS = 30
-SHORTER = 30  # halvings in a line search
-RIDGE = 1e-10  # relative: keeps rank-deficient systems solvable
+STEPS = 60
+SHORTER = 60  # halvings in a line search
+# Relative to the gradient, between these: keeps singular systems solvable, and their steps finite.
+RIDGE, LEAST_RIDGE, MOST_RIDGE = 1e-2, 1e-12, 1e-4
 
 
 class Step(NamedTuple):
@@ -53,7 +54,9 @@ def constrained_prox(
     ([2.0, 0.0], [1.0])
     """
     lengths = jnp.linalg.norm(J, axis=1)
-    lengths = jnp.maximum(lengths, jnp.finfo(w.dtype).tiny ** 0.5 + 1e-12 * jnp.max(lengths))
+    longest = jnp.max(lengths)
+    longest = jnp.where(longest > 0, longest, 1.0)
+    lengths = jnp.where(lengths > 1e-12 * longest, lengths, longest)
     J, e, y = J / lengths[:, None], e / lengths, y * lengths
     low = jnp.where(jnp.arange(len(e)) < m_E, -bound, 0.0)
     eps = jnp.finfo(w.dtype).eps
@@ -83,7 +86,9 @@ def constrained_prox(
         D = jax.vmap(lambda row: jax.jvp(lambda v: prox_h(v, eta), (v,), (row,))[1])(J)
         M = eta * jnp.nan_to_num(D) @ J.T
         M = jnp.where(moves[:, None] & moves[None, :], M, 0.0)
-        ridge = jnp.where(moves, RIDGE * eta, 1.0)
+        # Where a direction has no curvature its steps double, towards the bound of the box.
+        left = jnp.max(jnp.abs(gradient)) * 0.5**k
+        ridge = jnp.where(moves, eta * jnp.clip(RIDGE * left, LEAST_RIDGE, MOST_RIDGE), 1.0)
         p = jnp.linalg.solve(M + jnp.diag(ridge), jnp.where(moves, gradient, 0.0))
 
         def try_(s: Any) -> tuple[Vector, Any]:

@@ -36,14 +36,14 @@ from mossp import keys
 from mossp.certificate import Witness
 from mossp.constants import start_vector
 from mossp.dual import constrained_prox
-from mossp.feasibility import constraints_and_jacobian
+from mossp.feasibility import constraints_and_jacobian, into_domain, on_host
 from mossp.problem import Oracles
-from mossp.stationarity import shortest_residual
+from mossp.stationarity import ACTIVE, bounded_least_squares
 
 Vector = Any
 
 STEPS = 40
-SAFE_STEPS = 200
+SAFE_STEPS, SAFE_AT_ONCE = 200, 8
 HALVINGS = 8
 DENSE = 2000  # variables beyond which no Hessian is formed
 COLUMNS, FEWEST_COLUMNS = 256, 32  # of the Hessian, formed in one pass over the data
@@ -80,7 +80,7 @@ class Polisher:
     """Newton's method from one point. Counts what it costs."""
 
     def __init__(self, oracles: Oracles, x: Vector) -> None:
-        self.oracles = oracles
+        self.oracles, self.regularizer = oracles, on_host(oracles)
         self.dtype = np.asarray(x).dtype
         self.is_equality = np.arange(oracles.m) < oracles.m_E
         self.gradients, self.products, self.t, self.nu = 0, 0, 1.0, 0.0
@@ -97,19 +97,22 @@ class Polisher:
         return seen._replace(residual=self.residual(seen))
 
     def residual(self, at: Look) -> float:
-        parts = [
-            (at.x - at.p) / self.t,
-            self.violated(at),
-            np.where(self.is_equality, 0.0, np.minimum(at.q, -at.c)),
-        ]
-        worst = max(float(np.linalg.norm(part)) for part in parts)
-        return worst if np.isfinite(worst) and np.isfinite(at.F) else np.inf
+        parts = [(at.x - at.p) / self.t, self.violated(at), self.slack(at)]
+        finite = np.isfinite(at.F) and all(np.isfinite(part).all() for part in parts)
+        return max(float(np.linalg.norm(part)) for part in parts) if finite else np.inf
 
     def violated(self, at: Look) -> np.ndarray:
         return np.where(self.is_equality, at.c, np.maximum(at.c, 0))
 
     def violation(self, at: Look) -> float:
         return float(np.linalg.norm(self.violated(at)))
+
+    def slack(self, at: Look) -> np.ndarray:
+        """min(q_I, -c_I), which complementarity makes 0."""
+        return np.where(self.is_equality, 0.0, np.minimum(at.q, -at.c))
+
+    def slackness(self, at: Look) -> float:
+        return float(np.linalg.norm(self.slack(at)))
 
     def penalty(self, at: Look) -> float:
         """F + nu |c|_1, whose minimisers are those of the problem once nu > |q|."""
@@ -119,15 +122,29 @@ class Polisher:
         """x with its least-squares multipliers; sets t and nu."""
         zero = np.zeros(self.oracles.m)
         at = self.look(x, zero)
+        if not np.isfinite(at.residual) or not np.isfinite(at.J).all():
+            return at
         # Any t will do at a solution; far from one, entries should move by about a gradient step.
         some = min(FEWEST_COLUMNS, len(at.x))
         rng = keys.generator(0, keys.Purpose.POLISH)
         E = np.linalg.qr(rng.standard_normal((len(at.x), some)))[0].T
         L = np.linalg.norm(self.products_with(at, E)[1], 2)
         self.t = 1 / float(L) if np.isfinite(L) and L > 0 else 1.0
-        q = shortest_residual(self.oracles, x, at.gradient)[1]
+        q = self.multipliers(at)
         self.nu = 2 * float(np.abs(q).max(initial=0.0))
         return self.look(x, q)
+
+    def multipliers(self, at: Look) -> np.ndarray:
+        """Those that leave least of grad f + J q + dh - dg over the nonzero entries."""
+        rows = self.is_equality | (at.c >= -ACTIVE)
+        on = at.x != 0
+        q = np.zeros(len(at.c))
+        if not rows.any() or not on.any():
+            return q
+        r = at.gradient + np.asarray(self.regularizer.nearest(at.x, -at.gradient))
+        lower = np.where(self.is_equality, -np.inf, 0.0)[rows]
+        q[rows] = bounded_least_squares(at.J[rows][:, on].T, -r[on], lower)
+        return q
 
     # One step ----------------------------------------------------------------------------
 
@@ -209,7 +226,9 @@ class Polisher:
         size = n + len(c)
         operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=apply, dtype=float)
         found, _ = scipy.sparse.linalg.minres(operator, right, rtol=1e-12, maxiter=500)
-        return both(found[:n])[0], found[n:]
+        dx = both(found[:n])[0]
+        # Towards a saddle: safe steps know better.
+        return (dx, found[n:]) if dx @ both(dx)[1] >= 0 else None
 
     def step(self, at: Look) -> Look | None:
         """The next pair, or None where no step is good enough."""
@@ -220,7 +239,7 @@ class Polisher:
         self.nu = max(self.nu, 2 * float(np.abs(at.q + dq).max(initial=0.0)))
         now, size = self.penalty(at), 1.0
         for _ in range(HALVINGS):
-            trial = self.look(at.x + size * dx, at.q + dq)
+            trial = self.look(into_domain(self.regularizer, at.x + size * dx), at.q + dq)
             enough = now + 1e-4 * size * min(float(at.W @ dx), 0.0)
             if trial.residual <= 0.5 * at.residual:
                 return trial
@@ -247,13 +266,16 @@ class Polisher:
     def run(self, x: np.ndarray, tol: float, patient: bool) -> tuple[Look, Look, int]:
         """(the pair at the start, the pair at the end, steps)."""
         first = at = best = self.start(x)
+        if not np.isfinite(first.residual):
+            return first, first, 0
         safe = SAFE_STEPS if patient else 0
         for k in range(STEPS):
             after = self.step(at)
-            for _ in range(min(safe, 8) if after is None else 0):
-                after, safe = self.safe_step(after or at), safe - 1
-                if after is None:
+            for _ in range(min(safe, SAFE_AT_ONCE) if after is None else 0):
+                further, safe = self.safe_step(after or at), safe - 1
+                if further is None:
                     break
+                after = further
             if after is None:
                 return first, best, k
             best = after if after.residual < best.residual else best
@@ -271,18 +293,21 @@ def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Pol
     x = np.asarray(x)
     polisher = Polisher(oracles, x)
     first, last, steps = polisher.run(x, tol, patient)
-    rise = polisher.penalty(last) - polisher.penalty(first)
+    # Judged where the last proximal map leads, since it gives an element of dh there.
+    end, s_h = polisher.look(last.p, last.q), (last.x - last.p) / polisher.t - last.W
+    left = max(polisher.violation(end), polisher.slackness(end), np.linalg.norm(end.W + s_h))
+    rise = polisher.penalty(end) - polisher.penalty(first)
     resolution = 1e3 * float(np.finfo(x.dtype).eps) * (1 + abs(first.F))
-    improved = last.residual < first.residual and rise <= resolution
-    improved &= polisher.violation(last) <= max(polisher.violation(first), tol)
-    end = last if improved else first
-    s_h, s_g = (end.x - polisher.t * end.W - end.p) / polisher.t, end.gradient + end.q @ end.J
-    witness = Witness(
-        x=end.p, y=end.x, s_h=s_h, s_g=s_g - end.W, lam=end.q, rho=np.zeros(())
-    )  # fmt: skip
+    improved = left < first.residual and rise <= resolution
+    improved &= polisher.violation(end) <= max(polisher.violation(first), tol)
+    if not improved:
+        end, left = first, first.residual
+        s_h = np.asarray(polisher.regularizer.nearest_h(end.x, -end.W))
+    s_g = end.gradient + end.q @ end.J - end.W
+    witness = Witness(x=end.x, y=end.x, s_h=s_h, s_g=s_g, lam=end.q, rho=np.zeros(()))
     return Polished(
-        jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), end.residual, improved, steps,
-        polisher.gradients, polisher.products,
+        jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), float(left), bool(improved),
+        steps, polisher.gradients, polisher.products,
     )  # fmt: skip
 
 

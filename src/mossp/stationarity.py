@@ -23,6 +23,7 @@ Vector = Any
 
 ACTIVE = 1e-6  # an inequality with c_I >= -ACTIVE may have a multiplier
 MOST_STEPS = 100
+FEW = 32  # multipliers that are differentiated one by one
 
 
 def stationarity(problem: Problem, x: Any) -> float:
@@ -68,6 +69,8 @@ def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[float, np
 
     def derivative(q: np.ndarray, r: np.ndarray) -> np.ndarray:
         """Of the residual, one column a multiplier. The pieces are linear: differences will do."""
+        if len(q) > FEW:
+            return np.asarray(_derivative(oracles, x, -(g + q @ J), J), np.float64).T
         sizes = 1e-6 * (1 + np.linalg.norm(g)) / np.maximum(np.linalg.norm(J, axis=1), 1e-300)
         moved = [residual(q + size * e) for size, e in zip(sizes, np.eye(len(q)), strict=True)]
         return (np.array(moved) - r).T / sizes
@@ -85,6 +88,13 @@ def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[float, np
     full = np.zeros(oracles.m)
     full[rows] = q
     return float(np.linalg.norm(r)), full
+
+
+@jax.jit
+def _derivative(oracles: Oracles, x: Vector, w: Vector, J: Any) -> Any:
+    """The same by differentiation, for many multipliers: it compiles a program."""
+    residual = lambda w: w - oracles.regularizer.nearest(x, w)  # noqa: E731
+    return jnp.nan_to_num(jax.vmap(lambda row: jax.jvp(residual, (w,), (-row,))[1])(J))
 
 
 def bounded_least_squares(A: np.ndarray, b: np.ndarray, lower: np.ndarray) -> np.ndarray:
