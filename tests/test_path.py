@@ -292,18 +292,16 @@ def test_a_start_that_cannot_be_told(problem):
     "lams", [[], [np.nan], [0.1, np.inf], 0.5, [[0.1, 0.2]], None, [None], "0.5", ()]
 )
 def test_wrong_strengths_are_refused(lams):
-    with pytest.raises(ValueError, match="lams must be a list of finite numbers"):
+    with pytest.raises(ValueError, match="lams must be a list of numbers"):
         mossp.path(posed(), lams)
 
 
-@pytest.mark.xfail(strict=True, reason="NumPy's own error comes before the sentence")
 @pytest.mark.parametrize("lams", ["abc", ["strong", "weak"], [0.1, "x"], [[0.1], [0.2, 0.3]]])
 def test_strengths_that_are_no_numbers_get_a_sentence(lams):
-    with pytest.raises((TypeError, ValueError), match="lams must be a list of finite numbers"):
+    with pytest.raises((TypeError, ValueError), match="lams must be a list of numbers"):
         mossp.path(posed(), lams)
 
 
-@pytest.mark.xfail(strict=True, reason="eqx.tree_at does not run __check_init__ again")
 @pytest.mark.parametrize("make", [mossp.L1, wrapped])
 def test_negative_strengths_are_refused(make):
     """As mossp.L1(-0.1) itself is."""
@@ -312,7 +310,7 @@ def test_negative_strengths_are_refused(make):
 
 
 def test_a_regulariser_of_the_callers_checks_its_own_strength():
-    with pytest.raises(ValueError, match="lam >= 0"):
+    with pytest.raises(ValueError, match="numbers >= 0"):
         mossp.path(posed(), [-0.1], regularizer=mossp.L1)
 
 
@@ -365,7 +363,6 @@ def test_a_figure(pyplot):
     assert sorted(counts.lines[0].get_ydata()) == sorted(found().nonzeros)
 
 
-@pytest.mark.xfail(strict=True, reason="strengths are joined in the order in which they were given")
 def test_curves_run_along_lam(pyplot):
     """Strengths in any order are joined from one to the next, not back and forth."""
     for ax in found().plot().axes:

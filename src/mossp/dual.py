@@ -42,7 +42,7 @@ def constrained_prox(
     """The step; `J` has one row a constraint, the first m_E of them equalities.
 
     y is where the search starts: the multipliers of the step before are close. `bound` limits the
-    multipliers of rows of unit length.
+    multipliers of rows of unit length; it is one number, or one a row.
 
     >>> import jax.numpy as jnp
     >>> zero, same = (lambda x: 0.0), (lambda v, eta: v)

@@ -84,11 +84,13 @@ class Path:
         else:
             figure = new_figure((9.0, 3.6), shown=path is None)
             axes = [figure.add_subplot(1, 2, i) for i in (1, 2)]
-        vectors = np.array([Structure.of(r.x).ravel(r.x) for r in self.results])
+        order = np.argsort(self.lams, kind="stable")
+        lams, nonzeros = self.lams[order], self.nonzeros[order]
+        vectors = np.array([Structure.of(r.x).ravel(r.x) for r in self.results])[order]
         largest = np.argsort(-np.abs(vectors).max(axis=0))[:MOST_CURVES]
         draws: list[Callable[[Any], None]] = [
-            lambda a: a.plot(self.lams, vectors[:, largest], linewidth=1.2),
-            lambda a: a.plot(self.lams, self.nonzeros, color=BLUE, marker="o", markersize=3),
+            lambda a: a.plot(lams, vectors[:, largest], linewidth=1.2),
+            lambda a: a.plot(lams, nonzeros, color=BLUE, marker="o", markersize=3),
         ]
         failed = np.array([not r.success for r in self.results])
         for a, draw, label in zip(axes, draws, ("entries of x", "nonzeros"), strict=False):
@@ -134,9 +136,7 @@ def path(
     """
     if not isinstance(problem, Problem):
         raise TypeError(f"path needs a mossp.Problem, but {type(problem).__name__} was given.")
-    strengths = np.array(lams, np.float64)
-    if strengths.ndim != 1 or not len(strengths) or not np.isfinite(strengths).all():
-        raise ValueError(f"lams must be a list of finite numbers, but {lams!r} was given.")
+    strengths = checked_strengths(lams)
     make = regularizer or (lambda lam: with_strength(problem.regularizer, lam))
     x = start_of(problem) if x0 is None else x0
     results: dict[int, Result] = {}
@@ -144,6 +144,17 @@ def path(
         results[i] = solve(with_regularizer(problem, make(float(strengths[i]))), x, **settings)
         x = results[i] if np.isfinite(results[i].fun) else x
     return Path(strengths, [results[i] for i in range(len(strengths))])
+
+
+def checked_strengths(lams: Any) -> np.ndarray:
+    try:
+        strengths = np.array(lams, np.float64)
+    except (TypeError, ValueError):  # text, or lists of unequal length
+        strengths = np.empty(0)
+    good = strengths.ndim == 1 and len(strengths) > 0 and bool(np.isfinite(strengths).all())
+    if not good or (strengths < 0).any():
+        raise ValueError(f"lams must be a list of numbers >= 0, but {lams!r} was given.")
+    return strengths
 
 
 def with_regularizer(problem: Problem, regularizer: Regularizer) -> Problem:

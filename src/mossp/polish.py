@@ -44,7 +44,7 @@ Vector = Any
 
 STEPS = 40
 SAFE_STEPS, SAFE_AT_ONCE = 200, 8
-HALVINGS = 8
+HALVINGS, RAISES = 8, 4
 DENSE = 2000  # variables beyond which no Hessian is formed
 COLUMNS, FEWEST_COLUMNS = 256, 32  # of the Hessian, formed in one pass over the data
 CURVATURE = 1e-10  # relative: less than this counts as none
@@ -227,8 +227,19 @@ class Polisher:
         operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=apply, dtype=float)
         found, _ = scipy.sparse.linalg.minres(operator, right, rtol=1e-12, maxiter=500)
         dx = both(found[:n])[0]
-        # Towards a saddle: safe steps know better.
-        return (dx, found[n:]) if dx @ both(dx)[1] >= 0 else None
+        # The direction of most negative curvature along the constraints is gone the other way.
+        Q = np.linalg.qr(K.T)[0]
+        along = lambda v: v - Q @ (Q.T @ v)  # noqa: E731
+        curvature = scipy.sparse.linalg.LinearOperator(
+            (n, n), matvec=lambda v: along(both(along(v))[1]), dtype=float
+        )
+        start = np.cos(np.arange(n) ** 2)
+        flat = np.abs(both(start)[0] - start).max(initial=0.0) < 1e-12  # D = 1: H is all there is
+        if flat and n - Q.shape[1] > 1:
+            value, v = scipy.sparse.linalg.eigsh(curvature, 1, which="SA", tol=1e-3, v0=start)
+            if value[0] < 0:
+                dx = dx - 2 * v[:, 0] * (v[:, 0] @ dx)
+        return dx, found[n:]
 
     def step(self, at: Look) -> Look | None:
         """The next pair, or None where no step is good enough."""
@@ -236,7 +247,10 @@ class Polisher:
         if found is None:
             return None
         dx, dq = found
-        self.nu = max(self.nu, 2 * float(np.abs(at.q + dq).max(initial=0.0)))
+        largest = float(np.abs(at.q + dq).max(initial=0.0))
+        if largest > 1e6 * (1 + self.nu):
+            return None  # constraints that nearly contradict each other: no multipliers at all
+        self.nu = max(self.nu, 2 * largest)
         now, size = self.penalty(at), 1.0
         for _ in range(HALVINGS):
             trial = self.look(into_domain(self.regularizer, at.x + size * dx), at.q + dq)
@@ -251,14 +265,19 @@ class Polisher:
     def safe_step(self, at: Look) -> Look | None:
         """A proximal step that meets the linearised constraints: slow, but over any kink."""
         size = self.t
-        given = [np.asarray(a, self.dtype) for a in (at.x, at.gradient, at.c, at.J, at.q, self.t)]
+        lengths = np.linalg.norm(at.J, axis=1)
+        self.nu = max(self.nu, float(np.linalg.norm(at.gradient)) / max(lengths.max(initial=0), 1))
         for _ in range(HALVINGS):
-            given[-1] = np.asarray(size, self.dtype)
-            x, q = (np.asarray(a, np.float64) for a in _linearised(self.oracles, *given))
-            self.nu = max(self.nu, 2 * float(np.abs(q).max(initial=0.0)))
-            now = self.penalty(at)
+            for _ in range(RAISES):
+                parts: Any = (at.x, at.gradient, at.c, at.J, at.q, size, self.nu * lengths)
+                given = [np.asarray(a, self.dtype) for a in parts]
+                x, q, left = (np.asarray(a, np.float64) for a in _linearised(self.oracles, *given))
+                if left <= 0.1 * np.linalg.norm(self.violated(at)) or not self.violation(at):
+                    break
+                self.nu *= 4  # too weak to pull towards the constraints
             trial = self.look(x, q)
-            if self.penalty(trial) < now - 1e-4 * float(np.sum((x - at.x) ** 2)) / size:
+            enough = 1e-4 * float(np.sum((x - at.x) ** 2)) / size
+            if self.penalty(trial) < self.penalty(at) - enough:
                 return trial
             size /= 4
         return None
@@ -295,19 +314,20 @@ def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Pol
     first, last, steps = polisher.run(x, tol, patient)
     # Judged where the last proximal map leads, since it gives an element of dh there.
     end, s_h = polisher.look(last.p, last.q), (last.x - last.p) / polisher.t - last.W
-    left = max(polisher.violation(end), polisher.slackness(end), np.linalg.norm(end.W + s_h))
+    critical = float(np.linalg.norm(end.W + s_h))
+    left = max(polisher.violation(end), polisher.slackness(end), critical)
     rise = polisher.penalty(end) - polisher.penalty(first)
     resolution = 1e3 * float(np.finfo(x.dtype).eps) * (1 + abs(first.F))
-    improved = left < first.residual and rise <= resolution
-    improved &= polisher.violation(end) <= max(polisher.violation(first), tol)
+    as_feasible = polisher.violation(end) <= max(polisher.violation(first), tol)
+    improved = left < first.residual and rise <= resolution and as_feasible
     if not improved:
         end, left = first, first.residual
         s_h = np.asarray(polisher.regularizer.nearest_h(end.x, -end.W))
     s_g = end.gradient + end.q @ end.J - end.W
     witness = Witness(x=end.x, y=end.x, s_h=s_h, s_g=s_g, lam=end.q, rho=np.zeros(()))
     return Polished(
-        jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), float(left), bool(improved),
-        steps, polisher.gradients, polisher.products,
+        jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), left, improved, steps,
+         polisher.gradients, polisher.products,
     )  # fmt: skip
 
 
@@ -318,9 +338,13 @@ class Polishing:
         self.oracles, self.tol = oracles, tol
         self.found: dict[int, Polished] = {}
         self.gradients, self.products = 0, 0
+        self.tried = -1  # the step at which it was tried last
 
-    def attempt(self, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
+    def attempt(self, k: int, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
         """Whether every replica that is not given up has led to a KKT point at tol."""
+        if k == self.tried and not last:  # by the run that this one goes on from
+            return len(self.found) == int(np.sum(~given_up))
+        self.tried = k
         gradients, products = [0], [0]
         for r in np.flatnonzero(~given_up).tolist():
             if r in self.found:
@@ -333,6 +357,23 @@ class Polishing:
         self.gradients += max(gradients)
         self.products += max(products)
         return len(self.found) == int(np.sum(~given_up))
+
+    def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """What a checkpoint keeps of it: arrays, and what JSON can hold."""
+        arrays = {
+            f"polished/{r}/{i}": np.asarray(part)
+            for r, found in self.found.items()
+            for i, part in enumerate(found.witness)
+        }
+        numbers = {str(r): list(found[1:]) for r, found in self.found.items()}
+        spent = [self.gradients, self.products, self.tried]
+        return arrays, {"found": numbers, "spent": spent}
+
+    def take_up(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> None:
+        self.gradients, self.products, self.tried = saved["spent"]
+        for r, numbers in saved["found"].items():
+            parts = [arrays[f"polished/{r}/{i}"] for i in range(len(Witness._fields))]
+            self.found[int(r)] = Polished(Witness(*parts), *numbers)
 
     @property
     def said(self) -> str:
@@ -379,16 +420,16 @@ def tangential(
 
 @jax.jit
 def _linearised(
-    oracles: Oracles, x: Vector, gradient: Vector, c: Vector, J: Any, q: Vector, t: Any
-) -> tuple[Vector, Vector]:
-    """(x, multipliers) of the step of sqp-dc with the full gradient."""
+    oracles: Oracles, x: Vector, gradient: Vector, c: Vector, J: Any, q: Vector, t: Any,
+    bound: Vector,
+) -> tuple[Vector, Vector, Any]:  # fmt: skip
+    """(x, multipliers, violation left) of the step of sqp-dc with the full gradient."""
     reg = oracles.regularizer
     w = x - t * (gradient - reg.subgradient_g(x))
     if oracles.m == 0:
-        return reg.prox_h(w, t), q
-    bound = 1e4 * (1 + jnp.max(jnp.abs(q)) + jnp.linalg.norm(gradient))
+        return reg.prox_h(w, t), q, jnp.zeros_like(t)
     step = constrained_prox(reg.h, reg.prox_h, w, t, x, c, J, oracles.m_E, q, bound)
-    return step.x, step.y
+    return step.x, step.y, jnp.linalg.norm(oracles.active(c + J @ (step.x - x)))
 
 
 @jax.jit

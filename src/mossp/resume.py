@@ -61,9 +61,12 @@ def feed(digest: Any, thing: Any, depth: int = 0) -> None:
             feed(digest, part, depth + 1)
 
 
-def save(path: Path, watch: Watch, mark: str, extra: dict[str, Any]) -> None:
+def save(
+    path: Path, watch: Watch, mark: str, more: dict[str, np.ndarray], extra: dict[str, Any]
+) -> None:
+    """`more` are arrays, and `extra` what JSON can hold, that the caller wants back."""
     leaves = jax.tree.leaves(watch.loop.carry())
-    arrays = {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays = more | {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     for i, column in enumerate(zip(*watch.history, strict=True)):
         arrays[f"history/{i}"] = np.array(column)
     if watch.best is not None:
@@ -77,7 +80,9 @@ def save(path: Path, watch: Watch, mark: str, extra: dict[str, Any]) -> None:
     checkpoint.save(path, arrays, meta)
 
 
-def take_up(path: Path, watch: Watch, mark: str, force: bool) -> dict[str, Any] | None:
+def take_up(
+    path: Path, watch: Watch, mark: str, force: bool
+) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
     """Put the saved run in place of the fresh one; None if there is none."""
     if not (path.exists() or checkpoint.previous(path).exists()):
         return None
@@ -100,7 +105,7 @@ def take_up(path: Path, watch: Watch, mark: str, force: bool) -> dict[str, Any] 
     watch.history = [list(row) for row in zip(*columns, strict=True)]
     watch.best = rebuilt(arrays, "best", (watch.first.objective, fresh.last))
     watch.notes = meta["notes"] + ([warning] if warning else [])
-    return meta["extra"]
+    return arrays, meta["extra"]
 
 
 def rebuilt(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:

@@ -299,7 +299,7 @@ class Solve:
             watch.find_trouble(watch.first)
             watch.record(watch.first, self.gradients(), 0.0)
         saved = time.perf_counter()
-        done = self.certified()
+        done = self.certified() or self.polished_early()
         while run.k < a.steps and not watch.hopeless and not self.early and not done:
             if not run.to_next_stop():
                 self.early = Status.STOPPED
@@ -343,7 +343,7 @@ class Solve:
             return False
         if not self.watch.settling(SETTLING):
             return False
-        return self.polishing.attempt(self.watch.outputs("last").x, self.watch.given_up)
+        return self.polishing.attempt(run.k, self.watch.outputs("last").x, self.watch.given_up)
 
     def stopped_by_callback(self, seen: Observation) -> bool:
         if self.a.callback is None:
@@ -414,7 +414,7 @@ class Solve:
         if self.early is not None or self.seconds() >= self.a.seconds:
             self.notes.append("It ended early, and was not polished.")
         else:
-            self.polishing.attempt(outputs.x, self.watch.given_up, last=True)
+            self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
             self.notes.append(self.polishing.said)
         return self.polishing.into(outputs)
 
@@ -439,7 +439,8 @@ class Solve:
         return {
             "method": a.name, "form": self.form, "schedule": type(a.rule).__name__,
             "steps": a.steps, "batch_size": a.batch_size, "replicas": a.replicas, "seed": a.seed,
-            "output": a.output, "dtype": str(a.dtype), "samples": self.problem.samples,
+            "starts": a.starts, "polish": a.polish, "output": a.output, "dtype": str(a.dtype),
+            "samples": self.problem.samples,
             "variables": self.structure.size, "constraints": self.oracles.m,
             "regularizer": type(self.problem.regularizer).__name__,
         }  # fmt: skip
@@ -457,9 +458,9 @@ class Solve:
     def save(self) -> None:
         assert self.a.checkpoint is not None
         try:
-            saved_run.save(
-                self.a.checkpoint, self.watch, self.fingerprint(), {"seconds": self.seconds()}
-            )
+            arrays, polishing = self.polishing.saved()
+            extra = {"seconds": self.seconds(), "polishing": polishing}
+            saved_run.save(self.a.checkpoint, self.watch, self.fingerprint(), arrays, extra)
         except CheckpointError as error:
             self.spent, self.early = self.seconds(), Status.STOPPED
             error.result = self.finish(0)
@@ -470,8 +471,12 @@ class Solve:
         if self.a.checkpoint is None or not self.a.resume:
             return 0.0
         force = self.a.resume == "force"
-        extra = saved_run.take_up(self.a.checkpoint, self.watch, self.fingerprint(), force)
-        return 0.0 if extra is None else float(extra["seconds"])
+        found = saved_run.take_up(self.a.checkpoint, self.watch, self.fingerprint(), force)
+        if found is None:
+            return 0.0
+        arrays, extra = found
+        self.polishing.take_up(arrays, extra["polishing"])
+        return float(extra["seconds"])
 
 
 @jax.jit(static_argnums=2)

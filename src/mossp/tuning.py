@@ -95,14 +95,7 @@ def retune(
 ) -> tuple[Schedule, Any]:  # fmt: skip
     """New rho and mu at the current point; `reference` is where they were set before."""
     x, d, reg, first = state.x, state.memory.d, oracles.regularizer, tuner.k == 0
-    if method.momentum.full:
-        hessian = lambda v: hessian_vector(oracles.full_gradient, x, v)  # noqa: E731
-        L = spectral_norm(hessian, x.size, x.dtype)
-    else:
-        L = batch_smoothness(oracles, x, tuner.draws, batch_size)
-    # A loss without curvature still needs a finite step: one that moves x by at most 1000 ||x||.
-    L = jnp.maximum(L, 1e-3 * jnp.linalg.norm(d) / jnp.maximum(jnp.linalg.norm(x), 1.0))
-    L = jnp.maximum(L, jnp.finfo(x.dtype).tiny ** 0.5)
+    L = smoothness_ahead(oracles, method, x, d, tuner, batch_size)
     rho, step, bend = jnp.zeros_like(L), 1 / L, jnp.zeros_like(L)
     if oracles.m:
         c = oracles.c(x)
@@ -149,6 +142,32 @@ def retune(
     new = eqx.tree_at(change, schedule, (rho, mu, eta, mu_end))
     ratio = new.at(tuner.k).mu / schedule.at(tuner.k).mu
     return new, method.rescale(state, jnp.where(first, 1.0, ratio))
+
+
+def smoothness_ahead(
+    oracles: Oracles, method: Method, x: Vector, d: Vector, tuner: Tuner, batch_size: int
+) -> Any:
+    """Of f at x; where it is more than twice as large a step of that length ahead, there."""
+    reach = jnp.maximum(jnp.linalg.norm(x), 1.0)
+
+    def at(point: Vector) -> Any:
+        if method.momentum.full:
+            hessian = lambda v: hessian_vector(oracles.full_gradient, point, v)  # noqa: E731
+            return spectral_norm(hessian, x.size, x.dtype)
+        return batch_smoothness(oracles, point, tuner.draws, batch_size)
+
+    def look(_: Any, carry: tuple[Any, Vector]) -> tuple[Any, Vector]:
+        L, point = carry
+        seen = at(point)
+        L = jnp.where(seen > 2 * L, seen, L)
+        # A loss without curvature still needs a finite step: x moves by at most 1000 ||x||.
+        L = jnp.maximum(L, 1e-3 * jnp.linalg.norm(d) / reach)
+        L = jnp.maximum(L, jnp.finfo(x.dtype).tiny ** 0.5)
+        step = -d / L
+        return L, x + step * jnp.minimum(1.0, reach / jnp.maximum(jnp.linalg.norm(step), 1e-300))
+
+    # At x itself, and ahead: only a run that has just begun, or is far off, sees a difference.
+    return lax.fori_loop(0, 2, look, (jnp.zeros((), x.dtype), x))[0]
 
 
 def strong_enough(
