@@ -29,7 +29,7 @@ STEPS_WITHOUT_DATA = 10_000
 STEPS_WITH_FULL_GRADIENTS = 2_000
 PASSES = 20  # over the data, when the number of steps is left open
 EXACT_PASSES = 100  # the same for methods that end when their certificate holds
-FEWEST_PER_ANCHOR = 50  # steps
+FEWEST_PER_ANCHOR, MOST_PER_ANCHOR = 50, 10_000  # steps
 FEWEST_STEPS, MOST_STEPS = 2_000, 100_000
 
 
@@ -227,7 +227,7 @@ def checked_steps(
     if method.momentum.full or problem.samples is None:
         return STEPS_WITH_FULL_GRADIENTS if method.momentum.full else STEPS_WITHOUT_DATA
     if method.exact:
-        return max(EXACT_PASSES * problem.samples // batch, FEWEST_STEPS)
+        return max(EXACT_PASSES * min(problem.samples // batch, MOST_PER_ANCHOR), FEWEST_STEPS)
     return int(np.clip(PASSES * problem.samples // batch, FEWEST_STEPS, MOST_STEPS))
 
 
@@ -241,10 +241,12 @@ def cost(problem: Problem, method: Method, rule: Rule, K: int, batch: int) -> in
 def steps_per_anchor(problem: Problem, method: Method, batch: int) -> int:
     """How often an SVRG anchor is refreshed: after a pass over the data, unless told.
 
-    Passes over little data are taken together.
+    Passes over little data are taken together, and one over many rows is not waited for: a new
+    anchor pays sooner.
     """
     momentum: Any = method.momentum
-    return momentum.epoch or max(-(-(problem.samples or 1) // batch), FEWEST_PER_ANCHOR)
+    a_pass = -(-(problem.samples or 1) // batch)
+    return momentum.epoch or min(max(a_pass, FEWEST_PER_ANCHOR), MOST_PER_ANCHOR)
 
 
 def steps_within(budget: int, cost_of: Callable[[int], int]) -> int:

@@ -89,7 +89,7 @@ def constrained_prox(
         # Where a direction has no curvature its steps double, towards the bound of the box.
         left = jnp.max(jnp.abs(gradient)) * 0.5**k
         ridge = jnp.where(moves, eta * jnp.clip(RIDGE * left, LEAST_RIDGE, MOST_RIDGE), 1.0)
-        p = jnp.linalg.solve(M + jnp.diag(ridge), jnp.where(moves, gradient, 0.0))
+        p = solved(M + jnp.diag(ridge), jnp.where(moves, gradient, 0.0))
 
         def try_(s: Any) -> tuple[Vector, Any]:
             trial = jnp.clip(y + s * p, low, bound)
@@ -115,3 +115,8 @@ def constrained_prox(
     _, y, (_, gradient, x, v), _ = lax.while_loop(unfinished, newton, (0, y, at(y), True))
     residual = jnp.where(jnp.arange(len(e)) < m_E, gradient, jnp.maximum(gradient, 0.0))
     return Step(x, y / lengths, v, jnp.linalg.norm(residual))
+
+
+def solved(M: Any, b: Vector) -> Vector:
+    """M^{-1} b; one equation needs no factorisation, which would take long to compile."""
+    return b / M[0] if len(b) == 1 else jnp.linalg.solve(M, b)

@@ -14,7 +14,9 @@ inequality is active; grad g is differentiated as it is at x. On these pieces a 
 
 over the range of D; the other entries go to their kink at once. Entries enter and leave by the same
 formula, which is the optimality condition. Only the columns of H that are needed are formed, by
-Hessian-vector products in one pass over the data; beyond DENSE of them none is (MINRES).
+Hessian-vector products in one pass over the data; beyond DENSE of them none is (MINRES). Of many
+rows only some are taken for H, and what they miss is made up by what gradients show between two
+steps (SR1); the gradients are of all rows, so that the solution is.
 
 A step is taken if the exact penalty F + nu |c|_1 does not rise, or if the residual halves; negative
 curvature on the constraints' tangent space is reversed, so that no saddle attracts. Where Newton's
@@ -27,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +38,7 @@ import scipy.sparse.linalg
 from mossp import keys
 from mossp.certificate import Witness
 from mossp.constants import start_vector
+from mossp.data import Finite
 from mossp.dual import constrained_prox
 from mossp.feasibility import constraints_and_jacobian, into_domain, on_host
 from mossp.problem import Oracles
@@ -45,6 +49,7 @@ Vector = Any
 STEPS = 40
 SAFE_STEPS, SAFE_AT_ONCE = 200, 8
 HALVINGS, RAISES = 8, 4
+SOME_ROWS = 2**16  # of many, for the Hessian
 DENSE = 2000  # variables beyond which no Hessian is formed
 COLUMNS, FEWEST_COLUMNS = 256, 32  # of the Hessian, formed in one pass over the data
 CURVATURE = 1e-10  # relative: less than this counts as none
@@ -57,8 +62,8 @@ class Polished(NamedTuple):
     residual: float
     improved: bool
     steps: int
-    gradients: int  # full ones
-    products: int  # of the full Hessian with a vector
+    gradients: int  # samples differentiated
+    products: int  # samples behind Hessian-vector products
 
 
 class Look(NamedTuple):
@@ -81,6 +86,9 @@ class Polisher:
 
     def __init__(self, oracles: Oracles, x: Vector) -> None:
         self.oracles, self.regularizer = oracles, on_host(oracles)
+        self.some = thinned(oracles)  # rows for the Hessian
+        self.secants: tuple[Any, list[np.ndarray]] = (None, [])
+        self.model: Any = None  # the support, H there and H times the move of the rest
         self.dtype = np.asarray(x).dtype
         self.is_equality = np.arange(oracles.m) < oracles.m_E
         self.gradients, self.products, self.t, self.nu = 0, 0, 1.0, 0.0
@@ -92,7 +100,7 @@ class Polisher:
             for a in jax.device_get(_look(self.oracles, x, q, np.asarray(self.t, self.dtype)))
         )
         c, J = (np.array(a, np.float64) for a in constraints_and_jacobian(self.oracles, x))
-        self.gradients += 1
+        self.gradients += row_count(self.oracles)
         seen = Look(x.astype(float), q.astype(float), float(F), gradient, W, p, free != 0, c, J)
         return seen._replace(residual=self.residual(seen))
 
@@ -111,8 +119,10 @@ class Polisher:
         """min(q_I, -c_I), which complementarity makes 0."""
         return np.where(self.is_equality, 0.0, np.minimum(at.q, -at.c))
 
-    def slackness(self, at: Look) -> float:
-        return float(np.linalg.norm(self.slack(at)))
+    def proved(self, at: Look, s_h: np.ndarray) -> float:
+        """The largest residual that an element of dh(x) leaves."""
+        slack, u = np.linalg.norm(self.slack(at)), np.linalg.norm(at.W + s_h)
+        return max(self.violation(at), float(slack), float(u))
 
     def penalty(self, at: Look) -> float:
         """F + nu |c|_1, whose minimisers are those of the problem once nu > |q|."""
@@ -132,7 +142,18 @@ class Polisher:
         self.t = 1 / float(L) if np.isfinite(L) and L > 0 else 1.0
         q = self.multipliers(at)
         self.nu = 2 * float(np.abs(q).max(initial=0.0))
-        return self.look(x, q)
+        return self.with_multipliers(at, q)
+
+    def with_multipliers(self, at: Look, q: np.ndarray) -> Look:
+        """The pair (x, q) without another look at the data."""
+        W = at.W + (q - at.q) @ at.J
+        v, prox_h = at.x - self.t * W, self.regularizer.prox_h
+        p = np.asarray(prox_h(v, self.t), np.float64)
+        # D has a zero row where a small move of v moves nothing.
+        small = 1e-6 * (1 + np.abs(v).max()) * (1 + np.asarray(start_vector(len(v), v.dtype)))
+        free = np.asarray(prox_h(v + small, self.t)) != p
+        seen = at._replace(q=q, W=W, p=p, free=free)
+        return seen._replace(residual=self.residual(seen))
 
     def multipliers(self, at: Look) -> np.ndarray:
         """Those that leave least of grad f + J q + dh - dg over the nonzero entries."""
@@ -167,6 +188,11 @@ class Polisher:
         self, at: Look, S: Vector, fixed: Vector, R: Vector, J: Any, c: Vector
     ) -> tuple[np.ndarray, np.ndarray] | None:
         D, H, pull = self.columns(at, S, fixed)
+        if self.some is not self.oracles:
+            same = np.array_equal(self.secants[0], S)
+            self.secants = (S, self.secants[1] if same else [])
+            H = H + sum(np.outer(r, r) for r in self.secants[1]) if self.secants[1] else H
+            self.model = (S, H, pull)
         d, U = np.ones(len(S)), np.eye(len(S))
         if len(S) and np.abs(D - np.eye(len(S))).max() > 1e-12:
             d, U = np.linalg.eigh(D)
@@ -190,7 +216,7 @@ class Polisher:
 
     def products_with(self, at: Look, E: np.ndarray) -> np.ndarray:
         """(D e, H e) for the rows e of E, a number of them in one pass over the data."""
-        self.products += len(E)
+        self.products += len(E) * row_count(self.some)
         width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << (len(E) - 1).bit_length()))
         v = at.x - self.t * at.W
         point = [np.asarray(a, self.dtype) for a in (at.x, at.q, v, self.t)]
@@ -199,7 +225,7 @@ class Polisher:
             rows = np.zeros((width, len(at.x)), self.dtype)
             some = E[first : first + width]
             rows[: len(some)] = some
-            both = np.asarray(_products(self.oracles, *point, rows), np.float64)
+            both = np.asarray(_products(self.some, *point, rows), np.float64)
             parts.append(both[:, : len(some)])
         return np.concatenate(parts, axis=1)
 
@@ -255,12 +281,24 @@ class Polisher:
         for _ in range(HALVINGS):
             trial = self.look(into_domain(self.regularizer, at.x + size * dx), at.q + dq)
             enough = now + 1e-4 * size * min(float(at.W @ dx), 0.0)
-            if trial.residual <= 0.5 * at.residual:
-                return trial
-            if trial.residual < np.inf and self.penalty(trial) < min(enough, now):
+            lower = trial.residual < np.inf and self.penalty(trial) < min(enough, now)
+            if trial.residual <= 0.5 * at.residual or lower:
+                self.learn(at, trial, size)
                 return trial
             size /= 2
         return None
+
+    def learn(self, at: Look, after: Look, size: float) -> None:
+        """SR1: the symmetric matrix of rank 1 that makes H right along the step just taken."""
+        if self.some is self.oracles or self.model is None or size < 1:
+            return
+        S, H, pull = self.model
+        s = (after.x - at.x)[S]
+        y = (after.W - (after.q - at.q) @ after.J - at.W)[S]
+        r = y - H @ s - pull
+        along = float(r @ s)
+        if along > 1e-8 * np.linalg.norm(r) * np.linalg.norm(s):
+            self.secants[1].append(r / np.sqrt(along))
 
     def safe_step(self, at: Look) -> Look | None:
         """A proximal step that meets the linearised constraints: slow, but over any kink."""
@@ -298,7 +336,8 @@ class Polisher:
             if after is None:
                 return first, best, k
             best = after if after.residual < best.residual else best
-            if after.residual <= tol and after.residual >= 0.1 * at.residual:
+            stalled = after.residual >= 0.1 * at.residual
+            if after.residual <= (tol if stalled else 1e-2 * tol):
                 return first, best, k + 1
             at = after
         return first, best, STEPS
@@ -312,10 +351,11 @@ def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Pol
     x = np.asarray(x)
     polisher = Polisher(oracles, x)
     first, last, steps = polisher.run(x, tol, patient)
-    # Judged where the last proximal map leads, since it gives an element of dh there.
-    end, s_h = polisher.look(last.p, last.q), (last.x - last.p) / polisher.t - last.W
-    critical = float(np.linalg.norm(end.W + s_h))
-    left = max(polisher.violation(end), polisher.slackness(end), critical)
+    end, s_h = last, np.asarray(polisher.regularizer.nearest_h(last.x, -last.W), np.float64)
+    left = polisher.proved(end, s_h)
+    if not left <= tol:  # where the last proximal map leads there is another element of dh
+        end, s_h = polisher.look(last.p, last.q), (last.x - last.p) / polisher.t - last.W
+        left = polisher.proved(end, s_h)
     rise = polisher.penalty(end) - polisher.penalty(first)
     resolution = 1e3 * float(np.finfo(x.dtype).eps) * (1 + abs(first.F))
     as_feasible = polisher.violation(end) <= max(polisher.violation(first), tol)
@@ -327,8 +367,20 @@ def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Pol
     witness = Witness(x=end.x, y=end.x, s_h=s_h, s_g=s_g, lam=end.q, rho=np.zeros(()))
     return Polished(
         jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), left, improved, steps,
-         polisher.gradients, polisher.products,
+        polisher.gradients, polisher.products,
     )  # fmt: skip
+
+
+def thinned(oracles: Oracles) -> Oracles:
+    """With means over some of the rows, where there are many."""
+    source = oracles.source
+    if not isinstance(source, Finite) or int(source.N) < 4 * SOME_ROWS:
+        return oracles
+    return eqx.tree_at(lambda o: o.source, oracles, source.thinned(SOME_ROWS))
+
+
+def row_count(oracles: Oracles) -> int:
+    return int(oracles.source.N) if isinstance(oracles.source, Finite) else 1
 
 
 class Polishing:

@@ -299,7 +299,7 @@ class Solve:
             watch.find_trouble(watch.first)
             watch.record(watch.first, self.gradients(), 0.0)
         saved = time.perf_counter()
-        done = self.certified() or self.polished_early()
+        done = self.polished_early() or self.certified()
         while run.k < a.steps and not watch.hopeless and not self.early and not done:
             if not run.to_next_stop():
                 self.early = Status.STOPPED
@@ -314,7 +314,7 @@ class Solve:
                 bar.show(run.k, float(np.min(seen.objective)), float(np.min(seen.violation)))
                 if self.stopped_by_callback(seen):
                     self.early = self.early or Status.STOPPED
-                done = self.certified() or self.polished_early()
+                done = self.polished_early() or self.certified()
             if interrupt.received:  # perhaps while the callback ran
                 self.early = Status.INTERRUPTED
             if a.checkpoint is not None:
@@ -326,9 +326,14 @@ class Solve:
                 break
 
     def certified(self) -> bool:
-        """Whether an exact method has arrived: every replica's last step proves it at tol."""
-        a, watch = self.a, self.watch
-        if not a.method.exact or not self.loop.k or watch.lost.any() or a.output == "random":
+        """Whether an exact method has arrived: every replica's last step proves it at tol.
+
+        A look at all of the data: where a run is polished early, that comes first.
+        """
+        a, watch, k = self.a, self.watch, self.loop.k
+        if not a.method.exact or not k or watch.lost.any() or a.output == "random":
+            return False
+        if a.polish and a.chosen and self.polishing.tried != k:
             return False
         return watch.certified(a.tol, a.drawn)
 
@@ -365,8 +370,9 @@ class Solve:
     def gradients(self) -> int:
         """Samples differentiated so far, per replica."""
         per_step = self.a.method.momentum.gradients * self.a.batch_size
-        full = (self.loop.anchors + self.polishing.gradients) * (self.problem.samples or 1)
-        return self.initial_gradients + self.loop.k * per_step + full
+        full = self.loop.anchors * (self.problem.samples or 1)
+        steps = self.initial_gradients + self.loop.k * per_step
+        return steps + full + self.polishing.gradients
 
     # After the run -----------------------------------------------------------------------
 
@@ -397,9 +403,7 @@ class Solve:
             expectation=verdict.expectation,
             steps=self.loop.k,
             gradients=self.gradients(),
-            hessian_products=self.hessian_products
-            + tunings * each
-            + self.polishing.products * (self.problem.samples or 1),
+            hessian_products=self.hessian_products + tunings * each + self.polishing.products,
             seconds=self.spent,
             compile_seconds=self.compile_seconds,
             trace=watch.trace(row_count),

@@ -105,28 +105,23 @@ def retune(
         is_equality = jnp.arange(oracles.m) < oracles.m_E
         felt = is_equality | (c >= 0) | (last.lam + last.rho * c > 0)
         lam = oracles.active(least_squares_multipliers(oracles, x, r, felt.astype(x.dtype)))
-        left = jnp.linalg.norm(r + jax.vjp(oracles.c, x)[1](lam)[0])
-        near = felt | first | could_be_met(oracles, x, c, reference)
-        weights = method.weights(state)
-        JJ = jacobian_scale(oracles, x, trial, near * weights)
-        # rho waits for rows that are met later: where none is near, it is set for them all.
-        unit = 1 / JJ
-        if oracles.m_E == 0:
-            everywhere = jacobian_scale(oracles, x, trial, jnp.ones_like(c) * weights)
-            unit = jnp.where(jnp.any(near), unit, 1 / everywhere)
-        # The Lagrangian bends by the first of these, the penalty rho ||c||^2 / 2 by rho the second.
-        bend, penalty_bend = lax.map(
-            lambda q: constraint_curvature(oracles, x, q),
-            jnp.stack([lam, oracles.active(c) * weights]),
-        )
-        L = L + bend
-        if method.multipliers is None:
-            rho = strong_enough(schedule, c, lam, left, L * unit, oracles, tuner)
+        if method.multipliers == 0:
+            bend = constraint_curvature(oracles, x, lam)
+            L = L + bend
+            step = 1 / L
         else:
-            rho = method.multipliers * L * unit
-            same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
-            rho = jnp.where(same, schedule.rho, rho)
-        step = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
+            near = felt | first | could_be_met(oracles, x, c, reference)
+            weights = method.weights(state)
+            # The Lagrangian bends by the first, the penalty rho ||c||^2 / 2 by rho the second.
+            bend, penalty_bend = lax.map(
+                lambda q: constraint_curvature(oracles, x, q),
+                jnp.stack([lam, oracles.active(c) * weights]),
+            )
+            L = L + bend
+            rho, JJ = penalty(
+                oracles, method, schedule, x, trial, r, lam, near, weights, L, tuner
+            )  # fmt: skip
+            step = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
     mu_end = jnp.ones_like(L)
     if not method.momentum.vanishing:
         mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * step))
@@ -142,6 +137,26 @@ def retune(
     new = eqx.tree_at(change, schedule, (rho, mu, eta, mu_end))
     ratio = new.at(tuner.k).mu / schedule.at(tuner.k).mu
     return new, method.rescale(state, jnp.where(first, 1.0, ratio))
+
+
+def penalty(
+    oracles: Oracles, method: Method, schedule: Schedule, x: Vector, trial: Vector, r: Vector,
+    lam: Vector, near: Any, weights: Any, L: Any, tuner: Tuner,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(rho, ||J||^2 over the rows that are near)."""
+    c, first = oracles.c(x), tuner.k == 0
+    JJ = jacobian_scale(oracles, x, trial, near * weights)
+    # rho waits for rows that are met later: where none is near, it is set for them all.
+    unit = 1 / JJ
+    if oracles.m_E == 0:
+        everywhere = jacobian_scale(oracles, x, trial, jnp.ones_like(c) * weights)
+        unit = jnp.where(jnp.any(near), unit, 1 / everywhere)
+    if method.multipliers is None:
+        left = jnp.linalg.norm(r + jax.vjp(oracles.c, x)[1](lam)[0])
+        return strong_enough(schedule, c, lam, left, L * unit, oracles, tuner), JJ
+    rho = method.multipliers * L * unit
+    same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
+    return jnp.where(same, schedule.rho, rho), JJ
 
 
 def smoothness_ahead(

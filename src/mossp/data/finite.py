@@ -49,6 +49,7 @@ class Finite(eqx.Module):
 
     arrays: PyTree
     N: Any  # below 2^31: indices are 32-bit
+    stride: Any  # 1, or means are taken over every so manieth block of rows: `thinned`
 
     @classmethod
     def of(cls, arrays: PyTree, N: int, dtype: Any) -> Finite:
@@ -66,7 +67,8 @@ class Finite(eqx.Module):
 
         sparse = lambda a: scipy.sparse.issparse(a)  # noqa: E731
         padded = map_rows(pad, jax.tree.map(prepare, arrays, is_leaf=sparse))
-        return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N, jnp.int32))
+        one = jnp.ones((), jnp.int32)
+        return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N, jnp.int32), one)
 
     def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> np.ndarray:
         """Indices of `count` mini-batches, independent and uniform, with replacement."""
@@ -79,15 +81,33 @@ class Finite(eqx.Module):
         """Several mini-batches, along a leading axis of what is stored by row."""
         return self.batch(draws, batch_size)
 
+    @property
+    def rows_at_once(self) -> int:
+        """A power of two that divides the padded length, which has four leading digits."""
+        padded = jax.tree.leaves(self.arrays, is_leaf=is_rows)[0].shape[0]
+        return padded if padded <= ROWS_AT_ONCE else min(ROWS_AT_ONCE, padded & -padded)
+
+    def thinned(self, rows: int) -> Finite:
+        """Some of the rows, at least so many where there are: means then cost less.
+
+        Whole blocks from all over the data, none of them filled up with copies.
+        """
+        length, N = self.rows_at_once, int(self.N)
+        stride = max(1, N // max(rows, length))
+        if stride == 1:
+            return self
+        count = (N // length - 1) // stride + 1
+        change = lambda s: (s.N, s.stride)  # noqa: E731
+        values = (jnp.asarray(v, jnp.int32) for v in (count * length, stride))
+        return eqx.tree_at(change, self, tuple(values))
+
     def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
         """The mean over all N rows of a function that is itself a mean over the rows it gets.
 
         Blocks of equal length; the copies of row 0 that fill the last one are taken off again:
             N mean = sum_blocks length function(block) - copies function(row 0).
         """
-        padded = jax.tree.leaves(self.arrays, is_leaf=is_rows)[0].shape[0]
-        # A power of two that divides the padded length, which has four leading digits.
-        length = padded if padded <= ROWS_AT_ONCE else min(ROWS_AT_ONCE, padded & -padded)
+        length = self.rows_at_once
         blocks = (self.N + length - 1) // length
         copies = blocks * length - self.N
 
@@ -96,7 +116,8 @@ class Finite(eqx.Module):
             return function(map_rows(slice_, self.arrays))
 
         def add(b: Any, total: PyTree) -> PyTree:
-            return jax.tree.map(lambda t, v: t + length * v, total, at(b * length, length))
+            start = b * self.stride * length
+            return jax.tree.map(lambda t, v: t + length * v, total, at(start, length))
 
         zero = jax.tree.map(
             lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(lambda: at(0, length))

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from mossp.certificate import Witness
-from mossp.dual import constrained_prox
+from mossp.dual import constrained_prox, solved
 from mossp.methods.base import About, Method, check_number
 from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
@@ -103,4 +103,4 @@ def distance(J: Any, c: Vector) -> Any:
     lengths = jnp.maximum(jnp.linalg.norm(J, axis=1), jnp.finfo(c.dtype).tiny ** 0.5)
     J, c = J / lengths[:, None], c / lengths
     normal = J @ J.T + 1e-8 * jnp.eye(len(c), dtype=c.dtype)
-    return jnp.linalg.norm(jnp.linalg.solve(normal, c) @ J)
+    return jnp.linalg.norm(solved(normal, c) @ J)
