@@ -288,7 +288,8 @@ def test_a_stiff_variable_does_not_keep_another_from_its_bound(reg, aim, x):
     problem = mossp.Problem(lambda x: 0.5 * jnp.sum(stiff * (x - aim) ** 2), None, reg)
     found = polish(problem.oracles(np.zeros(2)), np.array(x), TOL)
     assert found.residual <= TOL
-    np.testing.assert_allclose(found.witness.x, np.asarray(reg.prox_h(np.array(aim), 1.0)))
+    best = np.asarray(reg.prox_h(np.array(aim), 1.0))
+    np.testing.assert_allclose(found.witness.x, best, atol=1e-12)
 
 
 def test_a_ball_that_is_active():
@@ -377,12 +378,17 @@ HOPELESS = {
     ("why", "which"),
     [("two spheres", "y"), ("two spheres", "x")],
 )
-def test_the_start_comes_back_where_newton_cannot_help(why, which):
+def test_nothing_is_claimed_where_newton_cannot_help(why, which):
+    """The start comes back, or a point that violates the constraints less."""
     loss, equality, x = HOPELESS[why]
     problem = mossp.Problem(loss, equality=equality)
     found = polish(problem.oracles(np.zeros(4)), np.array(x), TOL)
-    assert not found.improved and np.isfinite(found.residual)
-    np.testing.assert_array_equal(getattr(found.witness, which), x)
+    end = getattr(found.witness, which)
+    assert TOL < found.residual < np.inf
+    if found.improved:
+        assert np.linalg.norm(equality(end)) < np.linalg.norm(equality(np.array(x)))
+    else:
+        np.testing.assert_array_equal(end, x)
 
 
 def test_a_start_without_a_slope_is_left():
@@ -590,8 +596,8 @@ def test_solve_polishes_its_end_point_and_counts_the_cost():
     np.testing.assert_allclose(after.x, found.witness.x, atol=1e-12)
     assert optimality("MCP", after.x, TIGHT)[0] <= 1e-9
     assert after.violation <= 1e-11 and after.steps == before.steps
-    assert after.gradients - before.gradients == N * found.gradients > 0
-    assert after.hessian_products - before.hessian_products == N * found.products > 0
+    assert after.gradients - before.gradients == found.gradients > 0
+    assert after.hessian_products - before.hessian_products == found.products > 0
 
 
 def test_every_replica_is_polished():

@@ -49,6 +49,7 @@ Vector = Any
 STEPS = 40
 SAFE_STEPS, SAFE_AT_ONCE = 200, 8
 HALVINGS, RAISES = 8, 4
+SHORT = 0.1  # a short t, in units of a long one
 SOME_ROWS = 2**16  # of many, for the Hessian
 DENSE = 2000  # variables beyond which no Hessian is formed
 COLUMNS, FEWEST_COLUMNS = 256, 32  # of the Hessian, formed in one pass over the data
@@ -91,7 +92,8 @@ class Polisher:
         self.model: Any = None  # the support, H there and H times the move of the rest
         self.dtype = np.asarray(x).dtype
         self.is_equality = np.arange(oracles.m) < oracles.m_E
-        self.gradients, self.products, self.t, self.nu = 0, 0, 1.0, 0.0
+        self.gradients, self.products, self.nu = 0, 0, 0.0
+        self.t = self.long = 1.0
 
     def look(self, x: np.ndarray, q: np.ndarray) -> Look:
         x, q = np.asarray(x, self.dtype), np.asarray(q, self.dtype)
@@ -134,12 +136,14 @@ class Polisher:
         at = self.look(x, zero)
         if not np.isfinite(at.residual) or not np.isfinite(at.J).all():
             return at
-        # Any t will do at a solution; far from one, entries should move by about a gradient step.
+        # Any t will do at a solution. Far from one, entries leave where they are shorter than t
+        # times what W is off by: a short t keeps those that are wanted, a long one lets others go.
         some = min(FEWEST_COLUMNS, len(at.x))
         rng = keys.generator(0, keys.Purpose.POLISH)
         E = np.linalg.qr(rng.standard_normal((len(at.x), some)))[0].T
         L = np.linalg.norm(self.products_with(at, E)[1], 2)
-        self.t = 1 / float(L) if np.isfinite(L) and L > 0 else 1.0
+        self.long = 1 / float(L) if np.isfinite(L) and L > 0 else 1.0
+        self.t = SHORT * self.long
         q = self.multipliers(at)
         self.nu = 2 * float(np.abs(q).max(initial=0.0))
         return self.with_multipliers(at, q)
@@ -150,7 +154,7 @@ class Polisher:
         v, prox_h = at.x - self.t * W, self.regularizer.prox_h
         p = np.asarray(prox_h(v, self.t), np.float64)
         # D has a zero row where a small move of v moves nothing.
-        small = 1e-6 * (1 + np.abs(v).max()) * (1 + np.asarray(start_vector(len(v), v.dtype)))
+        small = 1e-6 * (1 + np.abs(v).max()) * (2 + np.cos(np.arange(len(v)) ** 2.0))
         free = np.asarray(prox_h(v + small, self.t)) != p
         seen = at._replace(q=q, W=W, p=p, free=free)
         return seen._replace(residual=self.residual(seen))
@@ -268,7 +272,15 @@ class Polisher:
         return dx, found[n:]
 
     def step(self, at: Look) -> Look | None:
-        """The next pair, or None where no step is good enough."""
+        """The next pair, or None where no step is good enough, be t short or long."""
+        for t, halvings in ((SHORT * self.long, HALVINGS // 2), (self.long, HALVINGS)):
+            self.t = t
+            after = self.newton_step(self.with_multipliers(at, at.q), halvings)
+            if after is not None:
+                return after
+        return None
+
+    def newton_step(self, at: Look, halvings: int) -> Look | None:
         found = self.direction(at)
         if found is None:
             return None
@@ -278,7 +290,7 @@ class Polisher:
             return None  # constraints that nearly contradict each other: no multipliers at all
         self.nu = max(self.nu, 2 * largest)
         now, size = self.penalty(at), 1.0
-        for _ in range(HALVINGS):
+        for _ in range(halvings):
             trial = self.look(into_domain(self.regularizer, at.x + size * dx), at.q + dq)
             enough = now + 1e-4 * size * min(float(at.W @ dx), 0.0)
             lower = trial.residual < np.inf and self.penalty(trial) < min(enough, now)
@@ -302,7 +314,7 @@ class Polisher:
 
     def safe_step(self, at: Look) -> Look | None:
         """A proximal step that meets the linearised constraints: slow, but over any kink."""
-        size = self.t
+        size = self.long
         lengths = np.linalg.norm(at.J, axis=1)
         self.nu = max(self.nu, float(np.linalg.norm(at.gradient)) / max(lengths.max(initial=0), 1))
         for _ in range(HALVINGS):
@@ -337,7 +349,8 @@ class Polisher:
                 return first, best, k
             best = after if after.residual < best.residual else best
             stalled = after.residual >= 0.1 * at.residual
-            if after.residual <= (tol if stalled else 1e-2 * tol):
+            tight = after.residual <= 1e-2 * tol and self.violation(after) <= 1e-3 * tol
+            if tight or (stalled and after.residual <= tol):
                 return first, best, k + 1
             at = after
         return first, best, STEPS
@@ -354,6 +367,7 @@ def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Pol
     end, s_h = last, np.asarray(polisher.regularizer.nearest_h(last.x, -last.W), np.float64)
     left = polisher.proved(end, s_h)
     if not left <= tol:  # where the last proximal map leads there is another element of dh
+        last = polisher.with_multipliers(last, last.q)
         end, s_h = polisher.look(last.p, last.q), (last.x - last.p) / polisher.t - last.W
         left = polisher.proved(end, s_h)
     rise = polisher.penalty(end) - polisher.penalty(first)
