@@ -46,6 +46,7 @@ PROTOTYPE = {
     "SALM-R rho=.5, T=5": (3e-6, 3e-3, 1.5e-4, 6),
     "Alacaoglu-Wright": (-3.9e-5, 3e-4, 1.8e-3, 5),
     "Lu-Mei-Xiao, no log": (-1.7e-5, 3e-4, 8.0e-4, 5),
+    "SQP-DC, SVRG, 4000 steps": (1e-16, 1e-17, 0.0, 5),
     "SCP_ls, ||x||^2 <= 1, 21 it.": (0.0, 1e-16, 0.0, 5),
 }
 
@@ -80,6 +81,7 @@ def runs(problem: mossp.Problem, x0: np.ndarray) -> dict:
         "SALM-R rho=.5, T=5": (mossp.SALM(R), salm),
         "Alacaoglu-Wright": (mossp.MoSSP(R), AlacaogluWright()),
         "Lu-Mei-Xiao, no log": (mossp.MoSSP(R), LuMeiXiao()),
+        "SQP-DC, SVRG, 4000 steps": (mossp.SQPDC(svrg), "auto"),
     }
 
 
@@ -111,7 +113,8 @@ def main() -> None:
     print(f"{'':<28}{head}  |{head}   (prototype)")
     for name, (method, schedule) in runs(sphere, x0).items():
         result = mossp.solve(
-            sphere, x0, method=method, schedule=schedule, steps=STEPS, batch_size=BATCH,
+            sphere, x0, method=method, schedule=schedule, batch_size=BATCH,
+            steps=4000 if name.startswith("SQP-DC") else STEPS,
             tol=1e-13 if method.exact else None,
         )  # fmt: skip
         print(f"{name:<28}{seen(sphere, result)}  |{cells(*PROTOTYPE[name])}")
