@@ -209,13 +209,14 @@ class Solve:
             shards.append(Shard(context, carry, draws, a.drawn))
             first += size
         epoch = steps_per_anchor(self.problem, a.method, a.batch_size) if momentum.anchored else 0
+        tuned = a.rule.tuned and not a.method.parameter_free
         events = Events(
             K=a.steps,
             trace_every=max(1, min(a.steps, MOST_STEPS) // a.trace),
-            retune_at=tuning.retune_steps(a.steps, epoch) if a.rule.tuned else (),
+            retune_at=tuning.retune_steps(a.steps, epoch) if tuned else (),
             anchor_every=epoch,
         )
-        return Loop(shards, a.replicas, events, self.retune if a.rule.tuned else None)
+        return Loop(shards, a.replicas, events, self.retune if tuned else None)
 
     def setting(self, method: Method, rule: Rule, constants: Any) -> tuple[Method, Schedule]:
         """What one replica runs with, as arrays."""

@@ -148,7 +148,7 @@ def tune(
 
 def default_grid(method: Method, rule: Rule) -> Grid:
     """In the units of `Measured`; a method that sets its own parameters has none."""
-    if method.momentum.full and method.multipliers is None and method.exact:
+    if method.parameter_free:
         raise ValueError(
             f"{type(method).__name__} finds its parameters by line search: there is nothing to "
             "tune. Give a grid of your own to vary something else."

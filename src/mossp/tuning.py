@@ -181,8 +181,9 @@ def smoothness_ahead(
         step = -d / L
         return L, x + step * jnp.minimum(1.0, reach / jnp.maximum(jnp.linalg.norm(step), 1e-300))
 
-    # At x itself, and ahead: only a run that has just begun, or is far off, sees a difference.
-    return lax.fori_loop(0, 2, look, (jnp.zeros((), x.dtype), x))[0]
+    # Ahead only of the first step: later ones are short.
+    looks = jnp.where(tuner.k == 0, 2, 1)
+    return lax.fori_loop(0, looks, look, (jnp.zeros((), x.dtype), x))[0]
 
 
 def strong_enough(

@@ -42,6 +42,7 @@ class Method(eqx.Module):
 
     momentum: eqx.AbstractVar[Momentum]
     settle: ClassVar[float] = 1.0
+    parameter_free: ClassVar[bool] = False  # whether it finds its step sizes by itself
 
     def __check_init__(self) -> None:
         if not isinstance(self.momentum, Momentum):

@@ -20,7 +20,7 @@ For a start that violates a constraint, 0 on its right-hand side becomes c_i(x):
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -85,6 +85,7 @@ class IMBA(Method):
     """
 
     momentum: Momentum = Full()
+    parameter_free: ClassVar[bool] = True
     inexact: bool = eqx.field(default=True, static=True)
 
     def __check_init__(self) -> None:
