@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-# Many tests compile the same program, in several processes: it is kept from the first time on.
+# Most of a test's time is compilation. Many tests compile the same program, in several processes: it
+# is kept from the first time on; and costly optimisations are left to the benchmarks.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")

@@ -170,6 +170,7 @@ def _violation(ax: Axes, result: Result) -> None:
     drawn = np.fmax(rows, np.where(np.isnan(rows), np.nan, floor))
     seen = [v for v in (*drawn.ravel(), max(final, floor)) if np.isfinite(v)]
     low, high = 0.5 * min([*seen, tol]), 2 * max([*seen, 2.5 * tol])
+    low /= (high / low) ** 0.12  # room for the last value below its mark
     ax.set_yscale("log")
     ax.set_ylim(low, high)
     _curve(ax, result, drawn, ORANGE)
