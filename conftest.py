@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-# Most of a test's time is compilation. Many tests compile the same program, in several processes: it
-# is kept from the first time on; and costly optimisations are left to the benchmarks.
+# Most of a test's time is compilation. Many tests compile the same program, in several processes:
+# it is kept from the first time on; and costly optimisations are left to the benchmarks.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
