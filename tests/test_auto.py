@@ -752,6 +752,7 @@ def test_the_best_of_eight_is_returned():
     best = int(np.argmin(np.where(feasible, r.funs, np.inf)))
     assert np.array_equal(r.x, r.xs[best])
     assert r.settings["replicas"] == 8
+    assert r.expectation is None  # it speaks of replicas that share their start
     arrived = r.xs[np.abs(r.xs[:, 0]) < 10, 0]
     assert len(np.unique(np.round(arrived, 6))) == 2  # both valleys
 

@@ -26,15 +26,6 @@ from mossp.schedules import Parameters
 n, LAM, ETA = 30, 0.3, 0.7
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quickly():
-    """Programs that run a few times only are compiled without optimisation."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 @pytest.fixture(autouse=True)
 def x64():
     with jax.enable_x64(True):

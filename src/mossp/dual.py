@@ -75,10 +75,13 @@ def constrained_prox(
     size = jnp.max(jnp.abs(e)) + jnp.max(jnp.abs(J @ x0)) + jnp.max(jnp.abs(x0))
     enough = 8 * eps * jnp.maximum(size, eps)
 
+    def left(y: Vector, gradient: Vector) -> Any:
+        """How far y is from being a maximum."""
+        return jnp.max(jnp.where(free(y, gradient), jnp.abs(gradient), 0.0))
+
     def unfinished(carry: Any) -> Any:
         k, y, (_, gradient, _, _), moved = carry
-        left = jnp.max(jnp.where(free(y, gradient), jnp.abs(gradient), 0.0))
-        return (k < STEPS) & moved & (left > enough)
+        return (k < STEPS) & moved & (left(y, gradient) > enough)
 
     def newton(carry: Any) -> Any:
         k, y, (value, gradient, _, v), _ = carry
@@ -87,8 +90,8 @@ def constrained_prox(
         M = eta * jnp.nan_to_num(D) @ J.T
         M = jnp.where(moves[:, None] & moves[None, :], M, 0.0)
         # Where a direction has no curvature its steps double, towards the bound of the box.
-        left = jnp.max(jnp.abs(gradient)) * 0.5**k
-        ridge = jnp.where(moves, eta * jnp.clip(RIDGE * left, LEAST_RIDGE, MOST_RIDGE), 1.0)
+        slope = jnp.max(jnp.abs(gradient)) * 0.5**k
+        ridge = jnp.where(moves, eta * jnp.clip(RIDGE * slope, LEAST_RIDGE, MOST_RIDGE), 1.0)
         p = solved(M + jnp.diag(ridge), jnp.where(moves, gradient, 0.0))
 
         def try_(s: Any) -> tuple[Vector, Any]:
@@ -96,12 +99,11 @@ def constrained_prox(
             return trial, at(trial)
 
         def too_long(attempt: Any) -> Any:
-            j, _, trial, (new, slope, _, _) = attempt
+            j, _, trial, (new, ahead, _, _) = attempt
             # Near the maximum the value no longer tells: a smaller gradient will do.
             gain = gradient @ (trial - y)
             higher = new >= value + 1e-4 * gain
-            left = lambda y, g: jnp.max(jnp.where(free(y, g), jnp.abs(g), 0.0))  # noqa: E731
-            closer = left(trial, slope) <= 0.5 * left(y, gradient)
+            closer = left(trial, ahead) <= 0.5 * left(y, gradient)
             return ~(higher | closer) & (j < SHORTER)
 
         def halve(attempt: Any) -> Any:

@@ -181,7 +181,7 @@ class Polisher:
         dx, q = np.where(at.free, 0.0, -R), np.where(active, at.q, 0.0)
         solve = self.dense if len(S) <= DENSE else self.matrix_free
         found = solve(at._replace(q=q), S, dx, R, J, at.c[active])
-        if found is None or not all(np.isfinite(part).all() for part in found):
+        if not all(np.isfinite(part).all() for part in found):
             return None
         dq = q - at.q
         dx[S] += found[0]
@@ -190,7 +190,7 @@ class Polisher:
 
     def dense(
         self, at: Look, S: Vector, fixed: Vector, R: Vector, J: Any, c: Vector
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    ) -> tuple[np.ndarray, np.ndarray]:
         D, H, pull = self.columns(at, S, fixed)
         if self.some is not self.oracles:
             same = np.array_equal(self.secants[0], S)
@@ -206,8 +206,8 @@ class Polisher:
         A = V.T @ H @ V + np.diag((1 / d - 1) / self.t)
         b = -(V.T @ R[S]) / (d * self.t) - V.T @ (pull + H @ stay)
         K = J[:, S] @ V
-        found = tangential(A, K, b, -c - J @ fixed - J[:, S] @ stay)
-        return None if found is None else (V @ found[0] + stay, found[1])
+        y, dq = tangential(A, K, b, -c - J @ fixed - J[:, S] @ stay)
+        return V @ y + stay, dq
 
     def columns(self, at: Look, S: np.ndarray, fixed: np.ndarray) -> tuple[Any, Any, np.ndarray]:
         """D and H on S, and (H fixed) on S."""
@@ -235,7 +235,7 @@ class Polisher:
 
     def matrix_free(
         self, at: Look, S: Vector, fixed: Vector, R: Vector, J: Any, c: Vector
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    ) -> tuple[np.ndarray, np.ndarray]:
         """MINRES on the same system, symmetric by dx = D w."""
         K, n = J[:, S], len(S)
 
@@ -397,68 +397,9 @@ def row_count(oracles: Oracles) -> int:
     return int(oracles.source.N) if isinstance(oracles.source, Finite) else 1
 
 
-class Polishing:
-    """The polishing of a run: every replica until it succeeds, and what that costs a replica."""
-
-    def __init__(self, oracles: Oracles, tol: float) -> None:
-        self.oracles, self.tol = oracles, tol
-        self.found: dict[int, Polished] = {}
-        self.gradients, self.products = 0, 0
-        self.tried = -1  # the step at which it was tried last
-
-    def attempt(self, k: int, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
-        """Whether every replica that is not given up has led to a KKT point at tol."""
-        if k == self.tried and not last:  # by the run that this one goes on from
-            return len(self.found) == int(np.sum(~given_up))
-        self.tried = k
-        gradients, products = [0], [0]
-        for r in np.flatnonzero(~given_up).tolist():
-            if r in self.found:
-                continue
-            found = polish(self.oracles, xs[r], self.tol, patient=last)
-            gradients.append(found.gradients)
-            products.append(found.products)
-            if found.residual <= self.tol or (last and found.improved):
-                self.found[r] = found
-        self.gradients += max(gradients)
-        self.products += max(products)
-        return len(self.found) == int(np.sum(~given_up))
-
-    def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """What a checkpoint keeps of it: arrays, and what JSON can hold."""
-        arrays = {
-            f"polished/{r}/{i}": np.asarray(part)
-            for r, found in self.found.items()
-            for i, part in enumerate(found.witness)
-        }
-        numbers = {str(r): list(found[1:]) for r, found in self.found.items()}
-        spent = [self.gradients, self.products, self.tried]
-        return arrays, {"found": numbers, "spent": spent}
-
-    def take_up(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> None:
-        self.gradients, self.products, self.tried = saved["spent"]
-        for r, numbers in saved["found"].items():
-            parts = [arrays[f"polished/{r}/{i}"] for i in range(len(Witness._fields))]
-            self.found[int(r)] = Polished(Witness(*parts), *numbers)
-
-    @property
-    def said(self) -> str:
-        if not self.found:
-            return "Polishing found nothing better."
-        steps = max(found.steps for found in self.found.values())
-        return f"Polished by {steps} Newton step{'s' * (steps != 1)}."
-
-    def into(self, outputs: Witness) -> Witness:
-        """The witnesses with those of polished replicas in place of the run's."""
-        for r, found in self.found.items():
-            for mine, better in zip(outputs, found.witness, strict=True):
-                mine[r] = better
-        return outputs
-
-
 def tangential(
     A: np.ndarray, K: np.ndarray, b: np.ndarray, e: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
+) -> tuple[np.ndarray, np.ndarray]:
     """Solves A y + K' dq = b, K y = e, by a step across and a step along the constraints.
 
     K may be rank-deficient: then e is met as well as can be. Curvature along the constraints

@@ -32,7 +32,7 @@ from mossp.keys import Purpose, generator, jax_keys
 from mossp.loop import Events, Loop, Shard, shard_sizes
 from mossp.methods import Method, within_reach
 from mossp.outcome import Ending, judge
-from mossp.polish import Polishing
+from mossp.polishing import Polishing
 from mossp.problem import Oracles, Problem, check_mean
 from mossp.progress import Bar
 from mossp.result import Result, Status
@@ -401,7 +401,8 @@ class Solve:
             status=verdict.status,
             message=verdict.message,
             certificate=verdict.certificate,
-            expectation=verdict.expectation,
+            # Of replicas that share their start.
+            expectation=verdict.expectation if a.starts == 1 else None,
             steps=self.loop.k,
             gradients=self.gradients(),
             hessian_products=self.hessian_products + tunings * each + self.polishing.products,
@@ -416,10 +417,12 @@ class Solve:
         )
 
     def polish_end(self, outputs: Witness) -> Witness:
-        if self.early is not None or self.seconds() >= self.a.seconds:
+        late = self.early is not None or self.seconds() >= self.a.seconds
+        if late and not self.polishing.found:
             self.notes.append("It ended early, and was not polished.")
         else:
-            self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
+            if not late:
+                self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
             self.notes.append(self.polishing.said)
         return self.polishing.into(outputs)
 

@@ -49,7 +49,7 @@ class Finite(eqx.Module):
 
     arrays: PyTree
     N: Any  # below 2^31: indices are 32-bit
-    stride: Any  # 1, or means are taken over every so manieth block of rows: `thinned`
+    stride: Any  # means are over every stride-th block of rows: 1, but where `thinned`
 
     @classmethod
     def of(cls, arrays: PyTree, N: int, dtype: Any) -> Finite:

@@ -33,6 +33,19 @@ class About(NamedTuple):
     complexity: str  # claimed, to an eps-critical (eps-KKT) point; "-" without a claim
 
 
+def ours(momentum: Momentum) -> About:
+    """Of a method of this library that takes every problem and has no article."""
+    return About(
+        "mossp",
+        2026,
+        constraints="any",
+        concave="any",
+        single_loop=True,
+        assumption="mean-sq." if momentum.gradients == 2 else "L-smooth",
+        complexity="-",
+    )
+
+
 class Method(eqx.Module):
     """One step of a method costs one mini-batch; double loops count inner steps.
 

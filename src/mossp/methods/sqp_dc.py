@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from mossp.certificate import Witness
 from mossp.dual import constrained_prox, solved
-from mossp.methods.base import About, Method, check_number
+from mossp.methods.base import About, Method, check_number, ours
 from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
@@ -59,15 +59,7 @@ class SQPDC(Method):
 
     @property
     def about(self) -> About:
-        return About(
-            "mossp",
-            2026,
-            constraints="any",
-            concave="any",
-            single_loop=True,
-            assumption="mean-sq." if self.momentum.gradients == 2 else "L-smooth",
-            complexity="-",
-        )
+        return ours(self.momentum)
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         lam = jnp.zeros(oracles.m, x0.dtype)

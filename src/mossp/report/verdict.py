@@ -38,7 +38,8 @@ def explanation(result: Result) -> str:
     """The headline, and what else there is to say about how the run ended."""
     if result.status is Status.BUDGET:  # whose message says all of it
         return result.message
-    return f"{headline(result)} {result.message.removeprefix(Status.CONVERGED.value)}".strip()
+    more = result.message.removeprefix(Status.CONVERGED.value).strip()
+    return f"{headline(result)} {more}".strip()
 
 
 def certificate_rows(result: Result) -> list[Row]:

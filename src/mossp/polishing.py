@@ -1,0 +1,70 @@
+"""The polishing of a run: which replicas, when, at what cost, and what a checkpoint keeps of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mossp.certificate import Witness
+from mossp.polish import Polished, polish
+from mossp.problem import Oracles
+
+
+class Polishing:
+    """The polishing of a run: every replica until it succeeds, and what that costs a replica."""
+
+    def __init__(self, oracles: Oracles, tol: float) -> None:
+        self.oracles, self.tol = oracles, tol
+        self.found: dict[int, Polished] = {}
+        self.gradients, self.products = 0, 0
+        self.tried = -1  # the step at which it was tried last
+
+    def attempt(self, k: int, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
+        """Whether every replica that is not given up has led to a KKT point at tol."""
+        if k == self.tried and not last:  # by the run that this one goes on from
+            return len(self.found) == int(np.sum(~given_up))
+        self.tried = k
+        gradients, products = [0], [0]
+        for r in np.flatnonzero(~given_up).tolist():
+            if r in self.found:
+                continue
+            found = polish(self.oracles, xs[r], self.tol, patient=last)
+            gradients.append(found.gradients)
+            products.append(found.products)
+            if found.residual <= self.tol or (last and found.improved):
+                self.found[r] = found
+        self.gradients += max(gradients)
+        self.products += max(products)
+        return len(self.found) == int(np.sum(~given_up))
+
+    def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """What a checkpoint keeps of it: arrays, and what JSON can hold."""
+        arrays = {
+            f"polished/{r}/{i}": np.asarray(part)
+            for r, found in self.found.items()
+            for i, part in enumerate(found.witness)
+        }
+        numbers = {str(r): list(found[1:]) for r, found in self.found.items()}
+        spent = [self.gradients, self.products, self.tried]
+        return arrays, {"found": numbers, "spent": spent}
+
+    def take_up(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> None:
+        self.gradients, self.products, self.tried = saved["spent"]
+        for r, numbers in saved["found"].items():
+            parts = [arrays[f"polished/{r}/{i}"] for i in range(len(Witness._fields))]
+            self.found[int(r)] = Polished(Witness(*parts), *numbers)
+
+    @property
+    def said(self) -> str:
+        if not self.found:
+            return "Polishing found nothing better."
+        steps = max(found.steps for found in self.found.values())
+        return f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+
+    def into(self, outputs: Witness) -> Witness:
+        """The witnesses with those of polished replicas in place of the run's."""
+        for r, found in self.found.items():
+            for mine, better in zip(outputs, found.witness, strict=True):
+                mine[r] = better
+        return outputs
