@@ -3,11 +3,17 @@
 Each loss is an equinox module, called as `loss(x, (A, b))`. It uses A only through `A @ x`, so that
 dense arrays and sparse rows serve alike, and it compares equal to any other instance with the same
 parameters, so that a second solve does not compile again. The parameters are leaves of the pytree.
+With p = a'x the prediction for a row:
 
-    logistic    log(1 + exp(-b a'x))                     b in {-1, +1}
-    squared     (a'x - b)^2 / 2
-    huber       (a'x - b)^2 / 2, linear beyond delta
-    softmax     log sum_c exp(a'x_c) - a'x_b             b in {0, ..., C - 1}, x of shape (n, C)
+    logistic           log(1 + exp(-b p))                     b in {-1, +1}
+    huberized_hinge    (1 - b p)_+, a parabola up to delta    b in {-1, +1}
+    softmax            log sum_c exp(p_c) - p_b               b in {0, ..., C - 1}, x: (n, C)
+    squared            (p - b)^2 / 2
+    huber              (p - b)^2 / 2, linear beyond delta
+    quantile           pinball loss of b - p, a parabola near 0
+    poisson            exp(p) - b p                           b >= 0
+
+`LinearModel(loss)` adds an intercept and a weight a row.
 """
 
 from __future__ import annotations
@@ -20,14 +26,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp import naming
+
 __all__ = [
     "Huber",
+    "HuberizedHinge",
+    "LinearModel",
     "Logistic",
     "Loss",
+    "Poisson",
+    "Predictive",
+    "Quantile",
     "Softmax",
     "Squared",
     "huber",
+    "huberized_hinge",
     "logistic",
+    "named",
+    "poisson",
+    "quantile",
     "softmax",
     "squared",
 ]
@@ -56,6 +73,11 @@ class Loss(eqx.Module):
     def __call__(self, x: Any, batch: Any) -> jax.Array:
         """Return the mean of the loss over the rows of `batch`."""
 
+    @property
+    def convex(self) -> bool:
+        """Whether it is convex in x, so that Newton's method need not wait for a good start."""
+        return False
+
     def check(self, batch: Any, x: Any = None) -> None:
         """Raise ValueError if the full data, in NumPy, cannot belong to this loss.
 
@@ -63,6 +85,22 @@ class Loss(eqx.Module):
             batch: all of the data, before anything is compiled; A may be a scipy.sparse matrix.
             x: the start, if known; its shape tells how many features and classes there are.
         """
+
+
+class Predictive(Loss):
+    """A loss of predictions A @ x against targets b, row by row, convex in the predictions."""
+
+    @abc.abstractmethod
+    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+        """Return the loss of every row."""
+
+    def __call__(self, x: jax.Array, batch: Any) -> jax.Array:
+        A, b = _pair(batch)
+        return jnp.mean(self.rows(*_matching(A @ x, b)))
+
+    @property
+    def convex(self) -> bool:
+        return True
 
 
 @jax.custom_jvp
@@ -77,7 +115,7 @@ def _softplus_jvp(primals: Any, tangents: Any) -> Any:
     return softplus(primals[0]), jax.nn.sigmoid(primals[0]) * tangents[0]
 
 
-class Logistic(Loss):
+class Logistic(Predictive):
     """Logistic loss: the mean of log(1 + exp(-b_i a_i'x)) for labels b_i of -1 and +1.
 
     >>> import jax.numpy as jnp
@@ -89,9 +127,8 @@ class Logistic(Loss):
     True
     """
 
-    def __call__(self, x: jax.Array, batch: Any) -> jax.Array:
-        prediction, b = _prediction_and_target(x, batch)
-        return jnp.mean(softplus(-b * prediction))
+    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+        return softplus(-b * prediction)
 
     def check(self, batch: Any, x: Any = None) -> None:
         """Raise ValueError unless every label is -1 or +1."""
@@ -115,7 +152,7 @@ class Logistic(Loss):
         )
 
 
-class Squared(Loss):
+class Squared(Predictive):
     """Squared loss: the mean of (a_i'x - b_i)^2 / 2.
 
     With x of shape (n, k) and b of shape (rows, k), the k squares of a row are summed.
@@ -126,10 +163,9 @@ class Squared(Loss):
     2.5
     """
 
-    def __call__(self, x: jax.Array, batch: Any) -> jax.Array:
-        prediction, b = _prediction_and_target(x, batch)
+    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
         residual = prediction - b
-        return _mean_over_rows(0.5 * residual * residual)
+        return _sum_of_outputs(0.5 * residual * residual)
 
     def check(self, batch: Any, x: Any = None) -> None:
         """Raise ValueError unless the targets are finite numbers, one for each row of A."""
@@ -143,7 +179,15 @@ def _number(value: Any) -> Any:
     return float(value)
 
 
-class Huber(Loss):
+def _require(loss: Loss, needs: str, name: str, value: Any, holds: Any) -> None:
+    if isinstance(value, jax.core.Tracer):
+        return
+    array = np.asarray(value)
+    if not np.all(np.isfinite(array)) or not np.all(holds(array)):
+        raise ValueError(f"{type(loss).__name__} needs {needs}, but {name} = {value}.")
+
+
+class Huber(Predictive):
     """Huber loss: (a_i'x - b_i)^2 / 2 up to |a_i'x - b_i| = delta, linear beyond; its mean.
 
     Args:
@@ -161,25 +205,114 @@ class Huber(Loss):
     delta: Any = eqx.field(default=1.0, converter=_number)
 
     def __check_init__(self) -> None:
-        if isinstance(self.delta, jax.core.Tracer):
-            return
-        if not np.all(np.isfinite(self.delta)) or not np.all(np.asarray(self.delta) > 0):
-            raise ValueError(f"Huber needs a positive, finite delta, but delta = {self.delta}.")
+        _require(self, "a positive, finite delta", "delta", self.delta, lambda delta: delta > 0)
 
-    def __call__(self, x: jax.Array, batch: Any) -> jax.Array:
-        prediction, b = _prediction_and_target(x, batch)
+    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
         residual = prediction - b
         # With t the residual r clipped to [-delta, delta], t (r - t/2) is the Huber function, and
         # its derivative t has no branch that could overflow.
         clipped = jnp.clip(residual, -self.delta, self.delta)
-        return _mean_over_rows(clipped * (residual - 0.5 * clipped))
+        return _sum_of_outputs(clipped * (residual - 0.5 * clipped))
 
     def check(self, batch: Any, x: Any = None) -> None:
         """Raise ValueError unless the targets are finite numbers, one for each row of A."""
         _checked_target("huber", batch, x, several=True)
 
 
-class Softmax(Loss):
+class HuberizedHinge(Predictive):
+    """Hinge loss (1 - b_i a_i'x)_+ with a parabola of width delta in place of its kink; its mean.
+
+    With x of shape (n, C) and labels -1, +1 of shape (rows, C), the C losses of a row are summed:
+    one class against the rest.
+
+    Args:
+        delta: how far below a margin of 1 the parabola reaches; positive.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.losses import HuberizedHinge
+    >>> batch = (jnp.eye(2), jnp.array([1.0, -1.0]))
+    >>> float(HuberizedHinge(delta=0.5)(jnp.array([2.0, 1.0]), batch))  # (0 + 1.75) / 2
+    0.875
+    """
+
+    delta: Any = eqx.field(default=0.5, converter=_number)
+
+    def __check_init__(self) -> None:
+        _require(self, "a positive, finite delta", "delta", self.delta, lambda delta: delta > 0)
+
+    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+        short = 1 - b * prediction
+        clipped = jnp.clip(short, 0, self.delta)
+        return _sum_of_outputs(clipped * (short - 0.5 * clipped) / self.delta)
+
+    def check(self, batch: Any, x: Any = None) -> None:
+        """Raise ValueError unless every label is -1 or +1."""
+        b = _checked_target("huberized hinge", batch, x, several=True)
+        if not np.isin(b, (-1, 1)).all():
+            raise ValueError(
+                "The huberized hinge loss needs labels -1 and +1, but the data hold "
+                f"{_shown(np.unique(b))}."
+            )
+
+
+class Quantile(Predictive):
+    """Smoothed pinball loss, whose minimiser is the conditional quantile of order tau; its mean.
+
+    The pinball loss of r = b_i - a_i'x is max over tau - 1 <= s <= tau of s r. Here s^2 delta / 2
+    is taken off, which makes it a parabola for r between delta (tau - 1) and delta tau.
+
+    Args:
+        tau: the order of the quantile, between 0 and 1; 0.5 is the median.
+        delta: the width of the parabola; smaller is closer to the pinball loss, and harder.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.losses import Quantile
+    >>> batch = (jnp.eye(2), jnp.array([2.0, -2.0]))
+    >>> float(Quantile(tau=0.75, delta=0.0625)(jnp.zeros(2), batch))  # near (1.5 + 0.5) / 2
+    0.990234375
+    """
+
+    tau: Any = eqx.field(default=0.5, converter=_number)
+    delta: Any = eqx.field(default=0.1, converter=_number)
+
+    def __check_init__(self) -> None:
+        _require(self, "tau between 0 and 1", "tau", self.tau, lambda tau: (tau > 0) & (tau < 1))
+        _require(self, "a positive, finite delta", "delta", self.delta, lambda delta: delta > 0)
+
+    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+        r = b - prediction
+        s = jnp.clip(r / self.delta, self.tau - 1, self.tau)
+        return _sum_of_outputs(s * (r - 0.5 * self.delta * s))
+
+    def check(self, batch: Any, x: Any = None) -> None:
+        """Raise ValueError unless the targets are finite numbers, one for each row of A."""
+        _checked_target("quantile", batch, x, several=True)
+
+
+class Poisson(Predictive):
+    """Poisson loss: the mean of exp(a_i'x) - b_i a_i'x; exp(a_i'x) is the count to expect.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.losses import poisson
+    >>> float(poisson(jnp.zeros(2), (jnp.eye(2), jnp.array([1.0, 3.0]))))
+    1.0
+    """
+
+    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+        return _sum_of_outputs(jnp.exp(prediction) - b * prediction)
+
+    def check(self, batch: Any, x: Any = None) -> None:
+        """Raise ValueError unless the targets are finite numbers that are not negative."""
+        b = _checked_target("poisson", batch, x, several=True)
+        if (b < 0).any():
+            raise ValueError(
+                f"The poisson loss needs counts, at least 0, but {int((b < 0).sum())} of {b.size} "
+                f"targets are negative, the smallest {b.min():g}: for a target of either sign use "
+                "mossp.losses.squared or mossp.losses.huber."
+            )
+
+
+class Softmax(Predictive):
     """Softmax cross-entropy: the mean of log sum_c exp(a_i'x_c) - a_i'x_{b_i}.
 
     x has shape (n, C), one column for each class; the labels are 0, ..., C - 1. A label without a
@@ -200,13 +333,17 @@ class Softmax(Loss):
                 "The softmax loss needs x of shape (features, classes) and one label for each row "
                 f"of A, but x has shape {jnp.shape(x)}, A @ x {scores.shape} and b {b.shape}."
             )
+        return jnp.mean(self.rows(scores, b))
+
+    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+        scores = prediction
         own = jnp.arange(scores.shape[-1]) == b[..., None]
         # Selecting by comparison is faster on a CPU than a gather, whose gradient is a scatter.
         target = jnp.sum(jnp.where(own, scores, 0), axis=-1, keepdims=True)
         # Subtracting first keeps small losses exact where the scores are large.
         losses = jax.nn.logsumexp(scores - target, axis=-1)
         # A factor, not a constant, so that the gradient is NaN as well.
-        return jnp.mean(losses * jnp.where(own.any(axis=-1), 1.0, jnp.nan).astype(losses.dtype))
+        return losses * jnp.where(own.any(axis=-1), 1.0, jnp.nan).astype(losses.dtype)
 
     def check(self, batch: Any, x: Any = None) -> None:
         """Raise ValueError unless every label is a whole number with a column of x."""
@@ -234,10 +371,63 @@ class Softmax(Loss):
             )
 
 
+class LinearModel(Loss):
+    """A loss of predictions A @ coef + intercept, with a weight a row.
+
+    x is a dict with the entries `coef`, (n,) or (n, C), and `intercept`, () or (C,), which may be
+    left out. The data are (A, b, w), and f is the mean of w_i loss_i: weights whose mean is 1 leave
+    the scale of f as it is.
+
+    >>> import jax.numpy as jnp
+    >>> from mossp.losses import LinearModel, squared
+    >>> x = {"coef": jnp.array([1.0]), "intercept": jnp.array(2.0)}
+    >>> A, b, w = jnp.array([[1.0], [2.0]]), jnp.array([3.0, 0.0]), jnp.array([1.0, 1.0])
+    >>> float(LinearModel(squared)(x, (A, b, w)))  # (0 + 16 / 2) / 2
+    4.0
+    """
+
+    loss: Predictive
+
+    def __call__(self, x: Any, batch: Any) -> jax.Array:
+        A, b, w = batch
+        return jnp.mean(w * self.loss.rows(A @ x["coef"] + x.get("intercept", 0.0), b))
+
+    @property
+    def convex(self) -> bool:
+        return self.loss.convex
+
+    def check(self, batch: Any, x: Any = None) -> None:
+        """Raise ValueError if the data do not suit the loss."""
+        self.loss.check(batch[:2], None if x is None else x["coef"])
+
+
 logistic = Logistic()
+huberized_hinge = HuberizedHinge()
+softmax = Softmax()
 squared = Squared()
 huber = Huber()
-softmax = Softmax()
+quantile = Quantile()
+poisson = Poisson()
+
+NAMES: dict[str, Any] = {
+    "logistic": Logistic,
+    "huberized-hinge": HuberizedHinge,
+    "softmax": Softmax,
+    "squared": Squared,
+    "huber": Huber,
+    "quantile": Quantile,
+    "poisson": Poisson,
+}
+
+
+def named(text: str) -> Predictive:
+    """The loss of this name, with its parameters if they are given.
+
+    >>> named("quantile:0.9,0.05") == Quantile(tau=0.9, delta=0.05)
+    True
+    """
+    make, numbers = naming.find(text, NAMES, "loss")
+    return naming.call(make, numbers, text)
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
@@ -250,21 +440,20 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     return batch[0], batch[1]
 
 
-def _prediction_and_target(x: jax.Array, batch: Any) -> tuple[jax.Array, jax.Array]:
-    A, b = _pair(batch)
-    prediction, b = A @ x, jnp.asarray(b)
+def _matching(prediction: jax.Array, b: Any) -> tuple[jax.Array, jax.Array]:
+    b = jnp.asarray(b)
     # (rows,) against (rows, 1) would broadcast to (rows, rows) without a word.
     if prediction.shape != b.shape:
         raise ValueError(
             f"The predictions A @ x and the labels b must have the same shape, but A @ x has shape "
-            f"{prediction.shape} (x has shape {jnp.shape(x)}) and b has shape {b.shape}."
+            f"{prediction.shape} and b has shape {b.shape}."
         )
     return prediction, b
 
 
-def _mean_over_rows(losses: jax.Array) -> jax.Array:
-    """Sum the outputs of a row, if there are several, and average over the rows."""
-    return jnp.mean(losses if losses.ndim <= 1 else jnp.sum(losses, axis=-1))
+def _sum_of_outputs(losses: jax.Array) -> jax.Array:
+    """Sum the outputs of a row, if there are several."""
+    return losses if losses.ndim <= 1 else jnp.sum(losses, axis=-1)
 
 
 def _checked_target(name: str, batch: Any, x: Any, several: bool = False) -> np.ndarray:

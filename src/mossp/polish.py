@@ -19,14 +19,16 @@ rows only some are taken for H, and what they miss is made up by what gradients 
 steps (SR1); the gradients are of all rows, so that the solution is.
 
 A step is taken if the exact penalty F + nu |c|_1 does not rise, or if the residual halves; negative
-curvature on the constraints' tangent space is reversed, so that no saddle attracts. Where Newton's
-method finds no such step, a few steps of sqp-dc with the full gradient lead on. The point that is
-handed back is never worse than the one that came.
+curvature on the constraints' tangent space is reversed, so that no saddle attracts. A patient run
+leads there from afar: where Newton's step does not halve the residual, the pieces are not the right
+ones yet, and the minimum of a convex model of the problem, h and linearised constraints included
+(a proximal Newton step), takes its place. The point that is handed back is never worse than the one
+that came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -47,8 +49,8 @@ from mossp.stationarity import ACTIVE, bounded_least_squares
 Vector = Any
 
 STEPS = 40
-SAFE_STEPS, SAFE_AT_ONCE = 200, 8
 HALVINGS, RAISES = 8, 4
+MODEL_STEPS, MODEL_ACCURACY = 1000, 1e-3
 SHORT = 0.1  # a short t, in units of a long one
 SOME_ROWS = 2**16  # of many, for the Hessian
 DENSE = 2000  # variables beyond which no Hessian is formed
@@ -90,6 +92,7 @@ class Polisher:
         self.some = thinned(oracles)  # rows for the Hessian
         self.secants: tuple[Any, list[np.ndarray]] = (None, [])
         self.model: Any = None  # the support, H there and H times the move of the rest
+        self.formed: Any = None  # columns of H, and where they belong
         self.dtype = np.asarray(x).dtype
         self.is_equality = np.arange(oracles.m) < oracles.m_E
         self.gradients, self.products, self.nu = 0, 0, 0.0
@@ -141,7 +144,7 @@ class Polisher:
         some = min(FEWEST_COLUMNS, len(at.x))
         rng = keys.generator(0, keys.Purpose.POLISH)
         E = np.linalg.qr(rng.standard_normal((len(at.x), some)))[0].T
-        L = np.linalg.norm(self.products_with(at, E)[1], 2)
+        L = np.linalg.norm(self.products_with(at, E), 2)
         self.long = 1 / float(L) if np.isfinite(L) and L > 0 else 1.0
         self.t = SHORT * self.long
         q = self.multipliers(at)
@@ -211,27 +214,37 @@ class Polisher:
 
     def columns(self, at: Look, S: np.ndarray, fixed: np.ndarray) -> tuple[Any, Any, np.ndarray]:
         """D and H on S, and (H fixed) on S."""
-        E = np.zeros((len(S) + 1, len(at.x)))
+        H = self.hessian(at, np.union1d(S, np.flatnonzero(fixed)))[S]
+        E = np.zeros((len(S), len(at.x)))
         E[np.arange(len(S)), S] = 1.0
-        E[len(S)] = fixed
-        D, H = self.products_with(at, E)[:, :, S]
-        pull, D, H = H[-1], D[:-1], H[:-1]
-        return (D + D.T) / 2, (H + H.T) / 2, pull
+        D, on = self.derivative(at, E)[:, S], H[:, S]
+        return (D + D.T) / 2, (on + on.T) / 2, H @ fixed
+
+    def hessian(self, at: Look, S: np.ndarray) -> np.ndarray:
+        """H with zeros in the columns outside of S, at least; those that are known stay known."""
+        n, key = len(at.x), (at.x.tobytes(), at.q.tobytes())
+        if self.formed is None or self.formed[0] != key:
+            self.formed = key, np.zeros((n, n)), np.zeros(n, bool)
+        _, H, known = self.formed
+        new = S[~known[S]]
+        if len(new):
+            E = np.zeros((len(new), n))
+            E[np.arange(len(new)), new] = 1.0
+            H[:, new] = self.products_with(at, E).T
+            known[new] = True
+        return H
 
     def products_with(self, at: Look, E: np.ndarray) -> np.ndarray:
-        """(D e, H e) for the rows e of E, a number of them in one pass over the data."""
+        """H e for the rows e of E, a number of them in one pass over the data."""
         self.products += len(E) * row_count(self.some)
-        width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << (len(E) - 1).bit_length()))
-        v = at.x - self.t * at.W
-        point = [np.asarray(a, self.dtype) for a in (at.x, at.q, v, self.t)]
-        parts = []
-        for first in range(0, len(E), width):
-            rows = np.zeros((width, len(at.x)), self.dtype)
-            some = E[first : first + width]
-            rows[: len(some)] = some
-            both = np.asarray(_products(self.some, *point, rows), np.float64)
-            parts.append(both[:, : len(some)])
-        return np.concatenate(parts, axis=1)
+        point = [np.asarray(a, self.dtype) for a in (at.x, at.q)]
+        return in_parts(lambda rows: _products(self.some, *point, rows), E, self.dtype)
+
+    def derivative(self, at: Look, E: np.ndarray) -> np.ndarray:
+        """D e for the rows e of E."""
+        point = [np.asarray(a, self.dtype) for a in (at.x - self.t * at.W, self.t)]
+        reg = self.oracles.regularizer
+        return in_parts(lambda rows: _derivative(reg, *point, rows), E, self.dtype)
 
     def matrix_free(
         self, at: Look, S: Vector, fixed: Vector, R: Vector, J: Any, c: Vector
@@ -242,8 +255,7 @@ class Polisher:
         def both(v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             E = np.zeros((1, len(at.x)))
             E[0, S] = v
-            D, H = self.products_with(at, E)
-            return D[0, S], H[0, S]
+            return self.derivative(at, E)[0, S], self.products_with(at, E)[0, S]
 
         def apply(v: np.ndarray) -> np.ndarray:
             w, dq = v[:n], v[n:]
@@ -251,7 +263,7 @@ class Polisher:
             DDw, HDw = both(Dw)
             return np.concatenate([Dw - DDw + self.t * both(HDw + dq @ K)[0], self.t * (K @ Dw)])
 
-        pull = both(self.products_with(at, fixed[None])[1, 0, S])[0]
+        pull = both(self.products_with(at, fixed[None])[0, S])[0]
         right = np.concatenate([-R[S] - self.t * pull, self.t * (-c - J @ fixed)])
         size = n + len(c)
         operator = scipy.sparse.linalg.LinearOperator((size, size), matvec=apply, dtype=float)
@@ -279,6 +291,20 @@ class Polisher:
             if after is not None:
                 return after
         return None
+
+    def patient_step(self, at: Look) -> Look | None:
+        """Newton's where it is at its best; else the one of two that leads down further."""
+        self.t = self.long
+        at = self.with_multipliers(at, at.q)
+        newton = self.newton_step(at, 1)
+        if newton is not None and newton.residual <= 0.5 * at.residual:
+            rise = self.penalty(newton) - self.penalty(at)
+            if rise <= 1e-3 * (1 + abs(at.F)):
+                return newton
+        model = self.model_step(at)
+        if model is None:
+            return self.step(at)
+        return newton if newton and self.penalty(newton) < self.penalty(model) else model
 
     def newton_step(self, at: Look, halvings: int) -> Look | None:
         found = self.direction(at)
@@ -312,42 +338,61 @@ class Polisher:
         if along > 1e-8 * np.linalg.norm(r) * np.linalg.norm(s):
             self.secants[1].append(r / np.sqrt(along))
 
-    def safe_step(self, at: Look) -> Look | None:
-        """A proximal step that meets the linearised constraints: slow, but over any kink."""
-        size = self.long
+    def model_step(self, at: Look) -> Look | None:
+        """The minimum of a convex model of the problem: leads on where the pieces are wrong.
+
+            <W, x+ - x> + (x+ - x)'M (x+ - x) / 2 + h(x+)   s.t.  the linearised constraints
+
+        with M = |H| where entries are free and 1/t elsewhere; M = 1/t, which needs no pass over the
+        data but is slow, where that does not lead down.
+        """
         lengths = np.linalg.norm(at.J, axis=1)
         self.nu = max(self.nu, float(np.linalg.norm(at.gradient)) / max(lengths.max(initial=0), 1))
-        for _ in range(HALVINGS):
-            for _ in range(RAISES):
-                parts: Any = (at.x, at.gradient, at.c, at.J, at.q, size, self.nu * lengths)
-                given = [np.asarray(a, self.dtype) for a in parts]
-                x, q, left = (np.asarray(a, np.float64) for a in _linearised(self.oracles, *given))
-                if left <= 0.1 * np.linalg.norm(self.violated(at)) or not self.violation(at):
-                    break
-                self.nu *= 4  # too weak to pull towards the constraints
-            trial = self.look(x, q)
-            enough = 1e-4 * float(np.sum((x - at.x) ** 2)) / size
-            if self.penalty(trial) < self.penalty(at) - enough:
-                return trial
-            size /= 4
+        for M in self.models(at):
+            x, q = self.minimum(at, M, lengths)
+            dx, size = x - at.x, 1.0
+            enough = 1e-4 * float(dx @ (M @ dx if M.ndim else M * dx))
+            for _ in range(HALVINGS // 2):
+                trial = self.look(at.x + size * dx, q)
+                if self.penalty(trial) < self.penalty(at) - size * enough:
+                    return trial
+                size /= 4
         return None
+
+    def models(self, at: Look) -> Iterator[np.ndarray]:
+        """M, from the one that says most on: a matrix, or a number where that is too large."""
+        n = len(at.x)
+        one = np.eye(n) if n <= DENSE else np.ones(())
+        if n <= DENSE:
+            (S,) = np.nonzero(at.free | (at.x != 0))
+            M = one / self.long
+            M[np.ix_(S, S)] = positive(self.columns(at, S, np.zeros(n))[1])
+            yield M + 1e-8 / self.long * one
+        for power in range(HALVINGS // 2):
+            yield one * (16**power / self.long)
+
+    def minimum(self, at: Look, M: np.ndarray, lengths: np.ndarray) -> tuple[Any, Any]:
+        """The minimum of a model, and its multipliers."""
+        L = np.linalg.norm(M, 2) if M.ndim else M
+        for _ in range(RAISES):
+            parts: Any = (at.x, at.gradient, at.c, at.J, at.q, M, 1 / L, self.nu * lengths)
+            given = [np.asarray(a, self.dtype) for a in parts]
+            x, q, left = (np.asarray(a, np.float64) for a in _minimum(self.oracles, *given))
+            if left <= 0.1 * np.linalg.norm(self.violated(at)) or not self.violation(at):
+                break
+            self.nu *= 4  # too weak to pull towards the constraints
+        return x, q
 
     def run(self, x: np.ndarray, tol: float, patient: bool) -> tuple[Look, Look, int]:
         """(the pair at the start, the pair at the end, steps)."""
         first = at = best = self.start(x)
         if not np.isfinite(first.residual):
             return first, first, 0
-        safe = SAFE_STEPS if patient else 0
         for k in range(STEPS):
-            after = self.step(at)
-            for _ in range(min(safe, SAFE_AT_ONCE) if after is None else 0):
-                further, safe = self.safe_step(after or at), safe - 1
-                if further is None:
-                    break
-                after = further
+            after = self.patient_step(at) if patient else self.step(at)
             if after is None:
                 return first, best, k
-            best = after if after.residual < best.residual else best
+            best = after if patient or after.residual < best.residual else best
             stalled = after.residual >= 0.1 * at.residual
             tight = after.residual <= 1e-2 * tol and self.violation(after) <= 1e-3 * tol
             if tight or (stalled and after.residual <= tol):
@@ -359,7 +404,7 @@ class Polisher:
 def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Polished:
     """The KKT point that x leads to, with its proof; x itself where none is better.
 
-    Where Newton's method gets stuck, a patient search goes on by safe steps for a while.
+    A patient search need not start near it.
     """
     x = np.asarray(x)
     polisher = Polisher(oracles, x)
@@ -397,6 +442,14 @@ def row_count(oracles: Oracles) -> int:
     return int(oracles.source.N) if isinstance(oracles.source, Finite) else 1
 
 
+def positive(H: np.ndarray) -> np.ndarray:
+    """|H|, with the eigenvalues of a symmetric matrix replaced by their absolute values."""
+    if not len(H):
+        return H
+    values, vectors = np.linalg.eigh(H)
+    return H if values[0] >= 0 else (vectors * np.abs(values)) @ vectors.T
+
+
 def tangential(
     A: np.ndarray, K: np.ndarray, b: np.ndarray, e: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -426,17 +479,42 @@ def tangential(
 
 
 @jax.jit
-def _linearised(
-    oracles: Oracles, x: Vector, gradient: Vector, c: Vector, J: Any, q: Vector, t: Any,
+def _minimum(
+    oracles: Oracles, x: Vector, gradient: Vector, c: Vector, J: Any, q: Vector, M: Any, t: Any,
     bound: Vector,
 ) -> tuple[Vector, Vector, Any]:  # fmt: skip
-    """(x, multipliers, violation left) of the step of sqp-dc with the full gradient."""
+    """(x, multipliers, violation left): the minimum of a model, by accelerated proximal steps."""
     reg = oracles.regularizer
-    w = x - t * (gradient - reg.subgradient_g(x))
-    if oracles.m == 0:
-        return reg.prox_h(w, t), q, jnp.zeros_like(t)
-    step = constrained_prox(reg.h, reg.prox_h, w, t, x, c, J, oracles.m_E, q, bound)
-    return step.x, step.y, jnp.linalg.norm(oracles.active(c + J @ (step.x - x)))
+    w = gradient - reg.subgradient_g(x)
+
+    class At(NamedTuple):
+        k: Any
+        x: Vector
+        y: Vector  # ahead of x
+        q: Vector
+        speed: Any
+        left: Any
+
+    def step(at: At) -> At:
+        move = at.y - x
+        v = at.y - t * (w + (M @ move if M.ndim else M * move))
+        if oracles.m == 0:
+            new, q = reg.prox_h(v, t), at.q
+        else:
+            found = constrained_prox(reg.h, reg.prox_h, v, t, x, c, J, oracles.m_E, at.q, bound)
+            new, q = found.x, found.y
+        # Started anew where it runs the wrong way.
+        speed = jnp.where((at.y - new) @ (new - at.x) > 0, 1.0, at.speed)
+        faster = (1 + jnp.sqrt(1 + 4 * speed**2)) / 2
+        ahead = new + (speed - 1) / faster * (new - at.x)
+        return At(at.k + 1, new, ahead, q, faster, jnp.linalg.norm(at.y - new))
+
+    one = jnp.ones((), x.dtype)
+    first = step(At(jnp.zeros((), jnp.int32), x, x, q, one, one))
+    most = MODEL_STEPS if M.ndim else 1
+    going = lambda at: (at.k < most) & (at.left > MODEL_ACCURACY * first.left)  # noqa: E731
+    end = jax.lax.while_loop(going, step, first)
+    return end.x, end.q, jnp.linalg.norm(oracles.active(c + J @ (end.x - x)))
 
 
 @jax.jit
@@ -450,18 +528,35 @@ def _look(oracles: Oracles, x: Vector, q: Vector, t: Any) -> tuple[Any, ...]:
     return f + reg(x), gradient, W, p, jnp.nan_to_num(moved)
 
 
+def in_parts(function: Callable[[Any], Any], E: np.ndarray, dtype: Any) -> np.ndarray:
+    """A function of many rows, some at a time, in numbers that do not vary much."""
+    width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << max(len(E) - 1, 0).bit_length()))
+    parts = [np.zeros((0, E.shape[1]))]
+    for first in range(0, len(E), width):
+        rows = np.zeros((width, E.shape[1]), dtype)
+        some = E[first : first + width]
+        rows[: len(some)] = some
+        parts.append(np.asarray(function(rows), np.float64)[: len(some)])
+    return np.concatenate(parts)
+
+
+def each(function: Callable[[Vector], Vector], at: Vector, E: Any) -> Any:
+    """The derivative of a function along the rows of E."""
+    return jax.vmap(lambda e: jax.jvp(function, (at,), (e,))[1])(E)
+
+
 @jax.jit
-def _products(oracles: Oracles, x: Vector, q: Vector, v: Vector, t: Any, E: Any) -> Any:
-    """(D e, H e) for the rows e of E."""
-    reg = oracles.regularizer
+def _derivative(reg: Any, v: Vector, t: Any, E: Any) -> Any:
+    return jnp.nan_to_num(each(lambda v: reg.prox_h(v, t), v, E))
+
+
+@jax.jit
+def _products(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Any:
+    """H e for the rows e of E."""
 
     def curved(x: Vector) -> Vector:
         pulled = jax.vjp(oracles.c, x)[1](q)[0] if oracles.m else jnp.zeros_like(x)
-        return pulled - reg.subgradient_g(x)
+        return pulled - oracles.regularizer.subgradient_g(x)
 
-    def each(function: Callable[[Vector], Vector], at: Vector) -> Any:
-        return jax.vmap(lambda e: jax.jvp(function, (at,), (e,))[1])(E)
-
-    D = each(lambda v: reg.prox_h(v, t), v)
-    H = oracles.source.mean(lambda batch: each(lambda x: oracles.gradient(x, batch), x))
-    return jnp.nan_to_num(jnp.stack([D, H + each(curved, x)]))
+    H = oracles.source.mean(lambda batch: each(lambda x: oracles.gradient(x, batch), x, E))
+    return jnp.nan_to_num(H + each(curved, x, E))

@@ -29,7 +29,8 @@ class Polishing:
         for r in np.flatnonzero(~given_up).tolist():
             if r in self.found:
                 continue
-            found = polish(self.oracles, xs[r], self.tol, patient=last)
+            patient = last or (k == 0 and self.oracles.convex)
+            found = polish(self.oracles, xs[r], self.tol, patient)
             gradients.append(found.gradients)
             products.append(found.products)
             if found.residual <= self.tol or (last and found.improved):

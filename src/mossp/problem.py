@@ -148,6 +148,12 @@ class Oracles(eqx.Module):
         """Whether full gradients can be had: finite sums and deterministic losses."""
         return hasattr(self.source, "mean")
 
+    @property
+    def convex(self) -> bool:
+        """Whether any critical point is known to be a minimum."""
+        loss_is = isinstance(self.loss, Loss) and self.loss.convex
+        return loss_is and self.regularizer.convex and self.m == 0
+
     # f ------------------------------------------------------------------------------------
 
     def f(self, x: Vector, batch: PyTree) -> jax.Array:

@@ -167,10 +167,13 @@ class Solve:
             )  # fmt: skip
             try:
                 spent = self.take_up()
-                if self.watch.first.finite.all():
-                    self.loop.compile()
-                self.compile_seconds = time.perf_counter() - self.began
                 self.clock = time.perf_counter() - spent
+                self.arrived = self.polished_early()
+                spent = self.seconds()
+                if self.watch.first.finite.all() and not self.arrived:
+                    self.loop.compile()
+                self.clock = time.perf_counter() - spent
+                self.compile_seconds = self.clock - self.began
                 with Bar(self.a.steps, self.a.progress) as bar:
                     self.iterate(interrupt, bar)
                 self.spent = time.perf_counter() - self.clock
@@ -300,7 +303,7 @@ class Solve:
             watch.find_trouble(watch.first)
             watch.record(watch.first, self.gradients(), 0.0)
         saved = time.perf_counter()
-        done = self.polished_early() or self.certified()
+        done = self.arrived or self.certified()
         while run.k < a.steps and not watch.hopeless and not self.early and not done:
             if not run.to_next_stop():
                 self.early = Status.STOPPED
@@ -342,12 +345,12 @@ class Solve:
         """Whether "auto" has arrived: tried where constants are measured again, once F settles.
 
         Newton's method would succeed sooner, but stops at the nearest critical point; the steps
-        still pass by poor ones then.
+        still pass by poor ones then. A convex problem has none, and is tried at once.
         """
         a, run = self.a, self.loop
         if not (a.polish and a.chosen and run.k in run.events.retune_at) or self.early:
             return False
-        if not self.watch.settling(SETTLING):
+        if not (run.k == 0 and self.oracles.convex) and not self.watch.settling(SETTLING):
             return False
         return self.polishing.attempt(run.k, self.watch.outputs("last").x, self.watch.given_up)
 

@@ -5,6 +5,7 @@ from mossp.regularizers.blocks import Blocks
 from mossp.regularizers.check import check_regularizer
 from mossp.regularizers.combine import Ball, Box, Nonnegative, Weighted
 from mossp.regularizers.groups import Group
+from mossp.regularizers.names import named
 from mossp.regularizers.norms import L1MinusL2, TruncatedL1, TruncatedL1MinusL2
 from mossp.regularizers.separable import L1, MCP, SCAD, CappedL1, LogSum, TransformedL1, Zero
 
@@ -27,4 +28,5 @@ __all__ = [
     "Weighted",
     "Zero",
     "check_regularizer",
+    "named",
 ]

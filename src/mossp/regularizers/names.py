@@ -1,0 +1,52 @@
+"""Regularisers by name, for those who write no Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mossp import naming
+from mossp.regularizers.base import Regularizer
+from mossp.regularizers.norms import L1MinusL2, TruncatedL1, TruncatedL1MinusL2
+from mossp.regularizers.separable import L1, MCP, SCAD, CappedL1, LogSum, TransformedL1, Zero
+
+DEFAULT_LAM = 0.01
+
+
+def _truncated(kind: Any) -> Any:
+    def make(lam: float, k: float) -> Regularizer:
+        if k % 1:
+            raise ValueError(f"The number of entries left out must be whole, but k = {k:g}.")
+        return kind(lam, int(k))
+
+    make.__name__ = kind.__name__
+    return make
+
+
+NAMES: Mapping[str, Any] = {
+    "none": Zero,
+    "l1": L1,
+    "l1-l2": L1MinusL2,
+    "capped-l1": CappedL1,
+    "mcp": MCP,
+    "scad": SCAD,
+    "log-sum": LogSum,
+    "transformed-l1": TransformedL1,
+    "truncated-l1": _truncated(TruncatedL1),
+    "truncated-l1-l2": _truncated(TruncatedL1MinusL2),
+}
+
+
+def named(text: str, lam: Any = None) -> Regularizer:
+    """The regulariser of this name, its parameters after a colon, the strength first.
+
+    lam     the strength, instead of the one in the text; 0.01 where neither says
+
+    >>> named("mcp:0.1,4"), named("l1", 0.5).lam
+    (MCP(lam=0.1, gamma=4.0), 0.5)
+    """
+    make, numbers = naming.find(text, NAMES, "regulariser")
+    if make is Zero:
+        return naming.call(make, numbers, text)
+    strength = [lam] if lam is not None else numbers[:1] or [DEFAULT_LAM]
+    return naming.call(make, strength + numbers[1:], text)
