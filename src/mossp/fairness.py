@@ -92,7 +92,7 @@ class Covariance:
         parts = []
         for column in z.T:
             about = column - (share @ column)[:, None]  # one row a score
-            parts.append(np.asarray((X.T @ (share * about).T)))  # (n, scores)
+            parts.append(np.asarray(X.T @ (share * about).T))  # (n, scores)
         directions = np.stack(parts)
         if classes is None:
             return Covariances(directions[:, :, 0], self.bound)
@@ -131,7 +131,7 @@ class DemographicParity(Covariance):
     >>> import numpy as np
     >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     >>> c = DemographicParity(0.1).on(X, np.ones(4), np.ones(4), sensitive=["f", "m", "f", "m"])
-    >>> np.round(c(np.array([1.0, 5.0])), 6).tolist()  # cov = -0.25: as far as the first column goes
+    >>> np.round(c(np.array([1.0, 5.0])), 6).tolist()  # cov = -0.25
     [-0.35, 0.15]
     """
 

@@ -12,10 +12,12 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 
-from mossp.data.sparse import SparseRows
+from mossp.data.sparse import SparseRows, padded_length
 
 PyTree = Any
 
+# Of few rows, so many that data sets of a few more or less are padded alike.
+FEW = 32
 # Rows that a full mean takes at a time: its memory is that of one such block.
 ROWS_AT_ONCE = 4096
 
@@ -29,19 +31,6 @@ def map_rows(function: Callable[[Any], Any], arrays: PyTree) -> PyTree:
     return jax.tree.map(
         lambda a: a.map_rows(function) if is_rows(a) else function(a), arrays, is_leaf=is_rows
     )
-
-
-def padded_length(N: int) -> int:
-    """N rounded up so that few lengths exist: at most an eighth is added.
-
-    Data sets whose lengths round to the same value, such as the folds of a cross-validation,
-    share one compiled program.
-
-    >>> padded_length(400), padded_length(401), padded_length(32_561)
-    (416, 416, 32768)
-    """
-    unit = max(1, 2 ** (N.bit_length() - 4))
-    return -(-N // unit) * unit
 
 
 class Finite(eqx.Module):
@@ -61,8 +50,10 @@ class Finite(eqx.Module):
             a = np.asarray(a)
             return a.astype(dtype) if a.dtype.kind == "f" else a
 
+        length = max(padded_length(N), -(-N // FEW) * FEW if N <= 4 * FEW else 0)
+
         def pad(a: np.ndarray) -> jax.Array:
-            first = np.broadcast_to(a[:1], (padded_length(N) - N, *a.shape[1:]))
+            first = np.broadcast_to(a[:1], (length - N, *a.shape[1:]))
             return jnp.asarray(np.concatenate([a, first]))
 
         sparse = lambda a: scipy.sparse.issparse(a)  # noqa: E731

@@ -16,6 +16,22 @@ import numpy as np
 from jax import lax
 
 
+SMALL = 2**14  # places
+
+
+def padded_length(N: int) -> int:
+    """N rounded up so that few lengths exist: at most an eighth is added.
+
+    Data sets whose lengths round to the same value, such as the folds of a cross-validation,
+    share one compiled program.
+
+    >>> padded_length(400), padded_length(401), padded_length(32_561)
+    (416, 416, 32768)
+    """
+    unit = max(1, 2 ** (N.bit_length() - 4))
+    return -(-N // unit) * unit
+
+
 class SparseRows(eqx.Module):
     """A matrix given by rows; `rows @ x` works as for a dense matrix, for a vector or matrix x.
 
@@ -34,11 +50,12 @@ class SparseRows(eqx.Module):
     columns: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, matrix: Any, dtype: Any = np.float64) -> SparseRows:
+    def of(cls, matrix: Any, dtype: Any = np.float64, width: int | None = None) -> SparseRows:
+        """From a scipy.sparse matrix; `width` is the best one unless told."""
         csr = matrix.tocsr().copy()
         csr.sum_duplicates()
         counts = np.diff(csr.indptr)
-        width = best_width(counts)
+        width = width or best_width(counts)
         N, n = csr.shape
         row = np.repeat(np.arange(N), counts)
         place = np.arange(csr.nnz) - np.repeat(csr.indptr[:-1], counts)
@@ -50,8 +67,10 @@ class SparseRows(eqx.Module):
             return cls(indices, values, None, None, None, None, n)
         extra = np.maximum(-(-(counts - width) // width), 0).astype(np.int32)
         start = (np.cumsum(extra) - extra).astype(np.int32)
-        tail_indices = np.zeros((extra.sum() + 1, width), np.int32)
-        tail_values = np.zeros((extra.sum() + 1, width), dtype)
+        # At least one empty segment; more of them, so that like data have like shapes.
+        segments = padded_length(int(extra.sum()) + 1)
+        tail_indices = np.zeros((segments, width), np.int32)
+        tail_values = np.zeros((segments, width), dtype)
         segment, offset = np.divmod(place[~head] - width, width)
         tail_indices[start[row[~head]] + segment, offset] = csr.indices[~head]
         tail_values[start[row[~head]] + segment, offset] = csr.data[~head]
@@ -96,12 +115,18 @@ class SparseRows(eqx.Module):
 
 
 def best_width(counts: np.ndarray) -> int:
-    """The segment width W that stores these rows in the fewest places."""
+    """The segment width W that stores these rows in the fewest places.
+
+    Of few that come into question, so that the folds of a cross-validation agree in it.
+    """
     if counts.size == 0 or counts.max() == 0:
         return 1
-    widths = np.unique(np.quantile(counts[counts > 0], np.linspace(0, 1, 65)).astype(int))
+    whole = 1 << int(counts.max() - 1).bit_length()
+    if counts.size * whole <= SMALL:  # then fewer shapes are worth more than fewer places
+        return max(whole, 8)
+    widths = np.unique([padded_length(int(w)) for w in np.unique(counts) if w] or [1])
     # Powers of two besides: where most rows are empty, a narrow table costs them little.
-    widths = np.union1d(widths[widths > 0], 2 ** np.arange(int(counts.max()).bit_length()))
+    widths = np.union1d(widths, 2 ** np.arange(int(counts.max()).bit_length()))
     sizes = [w * np.maximum(-(-counts // w), 1).sum() for w in widths]
     return int(widths[np.argmin(sizes)])
 

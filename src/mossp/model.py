@@ -1,0 +1,186 @@
+"""A fitted linear model in a file: arrays and JSON with a checksum, never pickle."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mossp import checkpoint
+from mossp.tables import Features, TableError
+
+FORMAT, MARK = 1, "a linear model of mossp"
+KINDS = ("classifier", "regressor")
+LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "poisson", "quantile")
+
+
+class ModelError(ValueError):
+    """A model that cannot be made, written or read: one sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A linear model with all that a prediction needs.
+
+    kind         "classifier" or "regressor"
+    loss         its name, perhaps with numbers, as in "quantile:0.9"
+    target       the column that is predicted; None for LIBSVM
+    classes      of a classifier: numbers, booleans or text, in the order of the rows of coef
+    features     how a table becomes X
+    coef         one row, or one for each class, in units of the standardised features
+    intercept    one number for each row of coef
+    about        what JSON can hold of where the model comes from; NaN and infinity may be in it
+
+    >>> features = Features((("age", None),), (40.0,), (10.0,))
+    >>> model = Model("regressor", "squared", "pay", None, features, [[2.0]], [30.0])
+    >>> X = np.array([[-1.0], [1.0]])  # the ages 30 and 50
+    >>> model.predict(X).tolist()
+    [28.0, 32.0]
+    >>> coef, intercept = model.raw_coefficients()
+    >>> coef.tolist(), intercept.tolist()
+    ([[0.2]], [22.0])
+    """
+
+    kind: str
+    loss: str
+    target: str | None
+    classes: np.ndarray | None
+    features: Features
+    coef: np.ndarray
+    intercept: np.ndarray
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.features.names)
+        try:
+            coef, intercept = np.array(self.coef, float), np.array(self.intercept, float)
+        except (TypeError, ValueError):
+            raise ModelError("The coefficients of a model must be numbers.") from None
+        if coef.ndim != 2 or coef.shape[1] != n or intercept.shape != coef.shape[:1]:
+            raise ModelError(
+                f"A model of {n} features needs coef of the shape (rows, {n}) and intercept of "
+                f"(rows,), but they have the shapes {coef.shape} and {intercept.shape}."
+            )
+        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+            raise ModelError("The coefficients of a model must be finite, but some are not.")
+        if self.kind not in KINDS or str(self.loss).partition(":")[0] not in LOSSES:
+            raise ModelError(f"There is no {self.kind!r} with the loss {self.loss!r}.")
+        if not isinstance(self.target, str | None) or not isinstance(self.about, dict):
+            raise ModelError("The target of a model must be text or None, and about a dict.")
+        classes = None if self.classes is None else _plain(self.classes)
+        rows, count = len(coef), 0 if classes is None else len(classes)
+        right = count == max(2, rows) if self.kind == "classifier" else (rows, count) == (1, 0)
+        if not (rows and right):
+            raise ModelError(
+                f"A {self.kind} with {rows} rows of coefficients cannot have {count} classes."
+            )
+        # What is stored is what was checked.
+        for name, value in (("coef", coef), ("intercept", intercept), ("classes", classes)):
+            object.__setattr__(self, name, value)
+
+    # Predictions --------------------------------------------------------------------------------
+
+    def decision(self, X: Any) -> np.ndarray:
+        """X coef' + intercept for rows of features; one number a row if coef has one row."""
+        if np.shape(X)[1:] != self.coef.shape[1:]:
+            raise ModelError(
+                f"The model has {self.coef.shape[1]} features, but X has the shape {np.shape(X)}."
+            )
+        scores = X @ self.coef.T + self.intercept
+        return scores[:, 0] if len(self.coef) == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each row, or the number; the mean for the Poisson loss."""
+        scores = self.decision(X)
+        if self.classes is not None:
+            best = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
+            return self.classes[best.astype(int)]
+        if self.loss != "poisson":
+            return scores
+        with np.errstate(over="ignore"):  # infinity is what it is
+            return np.exp(scores)
+
+    def probabilities(self, X: Any) -> np.ndarray | None:
+        """One column for each class with the logistic and the softmax loss; else None."""
+        if self.loss != "softmax" and (self.loss, len(self.coef)) != ("logistic", 1):
+            return None
+        scores = self.decision(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros_like(scores), scores])
+        with np.errstate(over="ignore"):  # exp(-inf) is 0
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def raw_coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """(coef, intercept) for features before they are standardised."""
+        coef = self.coef / np.array(self.features.scale)
+        return coef, self.intercept - coef @ np.array(self.features.centre)
+
+    # Files --------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model: complete under its name, or not there at all."""
+        path = Path(path)
+        if os.path.isdir(path):
+            raise ModelError(f"{path} is a folder, but the name of a file is needed.")
+        if not os.path.isdir(path.parent):
+            raise ModelError(f"There is no folder {path.parent} for {path.name}: make it first.")
+        if os.path.exists(path) and not os.path.isfile(path):  # /dev/null would be replaced
+            raise ModelError(f"{path} is not a plain file: give another name.")
+        arrays = {"coef": self.coef, "intercept": self.intercept}
+        if self.classes is not None:
+            arrays["classes"] = self.classes
+        meta = {name: getattr(self, name) for name in ("kind", "loss", "target", "about")}
+        meta |= {"what": MARK, "format": FORMAT, "features": self.features.to_meta()}
+        try:
+            return checkpoint.write_arrays(path, arrays, meta)
+        except checkpoint.CheckpointError as error:
+            raise ModelError(str(error)) from error
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"{path} was not written, for JSON cannot hold all of it.") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """The model in a file, with every byte checked."""
+        path = Path(path)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # what NumPy says of odd headers
+                arrays, meta = checkpoint.read_arrays(path)
+            if meta["what"] != MARK:
+                raise KeyError("what")
+            if meta["format"] != FORMAT:
+                raise ModelError(
+                    f"Its format is {meta['format']!r}, but only {FORMAT} is known: update mossp."
+                )
+            return cls(
+                **{name: meta[name] for name in ("kind", "loss", "target", "about")},
+                classes=arrays.get("classes"),
+                coef=arrays["coef"],
+                intercept=arrays["intercept"],
+                features=Features.from_meta(meta["features"]),
+            )
+        except (ModelError, TableError) as error:
+            reason = str(error)
+            raise ModelError(f"{path}: {reason[0].lower()}{reason[1:]}") from None
+        except Exception as error:  # there are as many as ways to damage a file
+            why = error.__context__
+            if isinstance(why, FileNotFoundError | IsADirectoryError | PermissionError):
+                raise ModelError(f"{path} could not be read: {why.strerror}.") from error
+            raise ModelError(f"{path} is damaged, or not a model of mossp.") from error
+
+
+def _plain(classes: Any) -> np.ndarray:
+    """Classes as an array of numbers, booleans or text, all finite and different."""
+    values = np.asarray(classes)
+    if values.dtype == object and len({type(value) for value in values.tolist()}) == 1:
+        values = np.array(values.tolist())
+    if values.ndim != 1 or values.dtype.kind not in "biufU":
+        raise ModelError("The classes of a model must be all numbers, all booleans or all text.")
+    finite = values.dtype.kind != "f" or np.isfinite(values).all()
+    if not finite or len(np.unique(values)) != len(values):
+        raise ModelError("The classes of a model must be finite and all different.")
+    return values

@@ -1,0 +1,25 @@
+"""Estimators for scikit-learn: linear models, sparse PCA and CCA, under constraints.
+
+MoSSPClassifier     logistic, softmax or huberised hinge loss
+MoSSPRegressor      squared, Huber, quantile or Poisson loss
+PathCV              either of them, its strength chosen along a path of solutions, one a fold
+SparsePCA           sparse loadings on the sphere, or orthonormal
+SparseCCA           sparse, perhaps nonnegative, canonical loadings
+"""
+
+try:
+    import sklearn as _sklearn  # noqa: F401
+except ImportError:
+    raise ImportError("mossp.sklearn needs scikit-learn: pip install 'mossp[sklearn]'.") from None
+
+from mossp.sklearn.components import SparseCCA, SparsePCA
+from mossp.sklearn.models import MoSSPClassifier, MoSSPRegressor
+from mossp.sklearn.search import PathCV
+
+__all__ = [
+    "MoSSPClassifier",
+    "MoSSPRegressor",
+    "PathCV",
+    "SparseCCA",
+    "SparsePCA",
+]

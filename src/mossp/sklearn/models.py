@@ -1,0 +1,210 @@
+"""A classifier and a regressor for scikit-learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import compute_sample_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from mossp import losses
+from mossp.losses import Predictive
+from mossp.sklearn.linear import PARAMETERS, LinearEstimator, Rows
+
+
+def has_probabilities(model: Any) -> bool:
+    if isinstance(model._model_loss(), (losses.Logistic, losses.Softmax)):
+        return True
+    raise AttributeError(f"probabilities need the logistic loss, and loss is {model.loss!r}.")
+
+
+class MoSSPClassifier(ClassifierMixin, LinearEstimator):
+    """Linear classifier with a sparse regulariser, under constraints, with a certificate.
+
+    loss                 "logistic", the default (softmax for more than two classes), or
+                         "huberized-hinge" (one class against the rest); or an object,
+                         mossp.losses.HuberizedHinge(0.1)
+    class_weight         None, "balanced", or a weight for each class
+    {PARAMETERS}
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = MoSSPClassifier(regularizer="l1-l2", lam=0.02, equality="sum(x**2) = 1")
+    >>> model = model.fit(scale(X), y)
+    >>> int(np.count_nonzero(model.coef_)), bool(model.certificate_.is_kkt(1e-10))
+    (19, True)
+    >>> round(float(np.sum(model.coef_**2)), 12), bool(model.score(scale(X), y) > 0.95)
+    (1.0, True)
+    """
+
+    _losses = ("logistic", "huberized-hinge")
+
+    def __init__(
+        self,
+        loss: Any = None,
+        *,
+        regularizer: Any = "l1",
+        lam: float | None = None,
+        equality: Any = None,
+        inequality: Any = None,
+        nonnegative: bool = False,
+        fit_intercept: bool = True,
+        penalize_intercept: bool = False,
+        constrain_intercept: bool = False,
+        class_weight: Any = None,
+        feature_weights: Any = None,
+        method: Any = "auto",
+        steps: int | None = None,
+        batch_size: int | None = None,
+        polish: bool | None = None,
+        tol: float | None = None,
+        n_starts: int = 1,
+        n_replicas: int = 1,
+        warm_start: bool = False,
+        random_state: Any = None,
+        dtype: str = "float64",
+    ) -> None:
+        super().__init__(
+            loss, regularizer=regularizer, lam=lam, equality=equality, inequality=inequality,
+            nonnegative=nonnegative, fit_intercept=fit_intercept,
+            penalize_intercept=penalize_intercept, constrain_intercept=constrain_intercept,
+            feature_weights=feature_weights, method=method, steps=steps, batch_size=batch_size,
+            polish=polish, tol=tol, n_starts=n_starts, n_replicas=n_replicas,
+            warm_start=warm_start, random_state=random_state, dtype=dtype,
+        )  # fmt: skip
+        self.class_weight = class_weight
+
+    def _prepared(
+        self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True
+    ) -> tuple[Rows, np.ndarray]:
+        X, y = self._checked_X(X, y, reset=reset)
+        check_classification_targets(y)
+        if reset:
+            self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "The classifier needs samples of at least 2 classes, but y has one class only: "
+                f"{self.classes_[0]!r}."
+            )
+        number = np.searchsorted(self.classes_, y)
+        unknown = self.classes_[np.minimum(number, len(self.classes_) - 1)] != y
+        if unknown.any():
+            raise ValueError(
+                f"y has the class {y[unknown][0]!r}, but the classes are {self.classes_.tolist()}."
+            )
+        w = self._weights(X, sample_weight)
+        if self.class_weight is not None:
+            w = self._weights(X, w * compute_sample_weight(self.class_weight, y))
+        labels = number if self._outputs() else np.where(number == 1, 1.0, -1.0)
+        b = labels
+        if self._outputs() and isinstance(self._model_loss(), losses.HuberizedHinge):
+            b = np.where(number[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
+        return Rows(X, b, w), labels
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, sensitive: Any = None
+    ) -> MoSSPClassifier:
+        """One step for each mini-batch of these rows, from where the last call ended.
+
+        classes     all classes of the stream; needed in the first call only
+
+        No certificate is given: the rows that are to come are not known.
+        """
+        first = not hasattr(self, "coef_")
+        if first:
+            if classes is None:
+                raise ValueError("classes must be given in the first call of partial_fit.")
+            self._checked_X(X)
+            self.classes_ = np.unique(classes)
+        elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
+            raise ValueError(f"classes must stay those of the first call, {self.classes_}.")
+        rows, labels = self._prepared(X, y, sample_weight, reset=False)
+        self._feed(rows, labels, sensitive)
+        return self
+
+    def _outputs(self) -> int | None:
+        count = len(self.classes_)
+        return None if count == 2 else count
+
+    def _model_loss(self) -> Predictive:
+        found = super()._model_loss()
+        several = hasattr(self, "classes_") and len(self.classes_) > 2
+        return losses.softmax if several and isinstance(found, losses.Logistic) else found
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """The score of every row: one, positive for classes_[1]; or one a class."""
+        return self._scores(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of every row."""
+        scores = self._scores(X)
+        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[best]
+
+    @available_if(has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of every class, for the logistic loss."""
+        scores = self._scores(X)
+        if scores.ndim == 1:
+            scores = np.stack([np.zeros_like(scores), scores], axis=1)
+        return scipy.special.softmax(scores, axis=1)
+
+    @available_if(has_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """The logarithm of `predict_proba`."""
+        scores = self._scores(X)
+        if scores.ndim == 1:
+            scores = np.stack([np.zeros_like(scores), scores], axis=1)
+        return scipy.special.log_softmax(scores, axis=1)
+
+
+class MoSSPRegressor(RegressorMixin, LinearEstimator):
+    """Linear regression with a sparse regulariser, under constraints, with a certificate.
+
+    loss                 "squared", the default, "huber", "quantile" (smoothed) or "poisson" (a
+                         logarithmic link: predictions are exp of the score), with parameters as
+                         in "quantile:0.9,0.05"; or an object, mossp.losses.Huber(2.0)
+    {PARAMETERS}
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 5))
+    >>> y = 3 * X[:, 0] + 1 * X[:, 1] + 0.1 * rng.normal(size=200)
+    >>> model = MoSSPRegressor(regularizer="mcp", lam=0.2, inequality="x[0] <= 2").fit(X, y)
+    >>> np.round(model.coef_, 1).tolist(), model.violation_ < 1e-10
+    ([2.0, 1.0, 0.0, 0.0, 0.0], True)
+    """
+
+    _losses = ("squared", "huber", "quantile", "poisson")
+
+    def _prepared(
+        self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True
+    ) -> tuple[Rows, np.ndarray]:
+        X, y = self._checked_X(X, y, reset=reset, y_numeric=True)
+        y = np.asarray(y, np.float64)
+        return Rows(X, y, self._weights(X, sample_weight)), y
+
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None
+    ) -> MoSSPRegressor:
+        """One step for each mini-batch of these rows, from where the last call ended."""
+        rows, targets = self._prepared(X, y, sample_weight, reset=not hasattr(self, "coef_"))
+        self._model_loss().check(rows[:2])
+        self._feed(rows, targets, sensitive)
+        return self
+
+    def _shaped(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:
+        return coef, float(intercept)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The expected target of every row: a quantile for the quantile loss."""
+        check_is_fitted(self, "coef_")
+        scores = self._scores(X)
+        return np.exp(scores) if isinstance(self._model_loss(), losses.Poisson) else scores
+
+
+for _model in (MoSSPClassifier, MoSSPRegressor):
+    _model.__doc__ = (_model.__doc__ or "").replace("    {PARAMETERS}\n", PARAMETERS)

@@ -1,0 +1,208 @@
+"""The strength of the regulariser by cross-validation: a warm-started path of solutions a fold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from mossp.losses import LinearModel
+from mossp.path import Path, checked_strengths, path
+from mossp.problem import Problem
+from mossp.regularizers import Zero
+from mossp.result import Status
+from mossp.sklearn.linear import LinearEstimator, Rows
+from mossp.sklearn.statement import regularizer_of
+from mossp.solve import solve
+from mossp.stationarity import full_gradient
+
+SMALLEST = 1e-3  # of the strength that makes all coefficients zero
+
+
+def has(name: str) -> Any:
+    """Whether the estimator has this method."""
+
+    def check(search: Any) -> bool:
+        getattr(getattr(search, "estimator_", search.estimator), name)
+        return True
+
+    return available_if(check)
+
+
+def of_the_estimator(name: str) -> Any:
+    """An attribute of the fitted estimator as one of the search."""
+
+    def get(search: Any) -> Any:
+        if "estimator_" not in search.__dict__:
+            raise AttributeError(f"{name} is known after fit.")
+        return getattr(search.estimator_, name)
+
+    return property(get, doc=f"{name} of the fitted estimator.")
+
+
+class PathCV(MetaEstimatorMixin, BaseEstimator):
+    """A linear model whose strength `lam` is chosen by cross-validation along a path.
+
+    estimator            a MoSSPClassifier or a MoSSPRegressor; its own `lam` does not matter
+    lams                 strengths to try, or how many: from the one that makes all coefficients
+                         zero down to a thousandth of it
+    cv, scoring          those of scikit-learn's GridSearchCV
+
+    All strengths and folds of like size share one compiled program, and a fold's solutions start
+    from one another. After `fit`: `lam_`, the strength of the highest mean score (of equals the
+    largest), `lams_`, `scores_` (a row a fold), `path_` (the `mossp.Path` on all rows),
+    `estimator_` and what that has.
+
+    >>> from mossp.sklearn import MoSSPRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 10))
+    >>> y = X[:, 0] - X[:, 1] + 0.1 * rng.normal(size=300)
+    >>> model = PathCV(MoSSPRegressor(regularizer="mcp"), lams=8, cv=3).fit(X, y)
+    >>> np.flatnonzero(model.coef_).tolist(), model.lam_ in model.lams_, model.scores_.shape
+    ([0, 1], True, (3, 8))
+    """
+
+    def __init__(
+        self, estimator: Any, *, lams: Any = 20, cv: Any = None, scoring: Any = None
+    ) -> None:
+        self.estimator = estimator
+        self.lams = lams
+        self.cv = cv
+        self.scoring = scoring
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None) -> PathCV:
+        """Choose the strength, and fit with it to all rows."""
+        if not isinstance(self.estimator, LinearEstimator):
+            raise TypeError(
+                "PathCV needs a MoSSPClassifier or a MoSSPRegressor, but "
+                f"{self.estimator!r} was given."
+            )
+        model = self.estimator_ = clone(self.estimator)
+        if isinstance(regularizer_of(model.regularizer, 1.0), Zero):
+            raise ValueError("The regulariser 'none' has no strength to choose.")
+        rows, labels = model._prepared(X, y, sample_weight)
+        targets = labels if not is_classifier(model) else np.asarray(y)
+        x0 = model._start(rows.X.shape[1], warm=False)
+        self.lams_ = self._strengths(model, rows, x0)
+        folds = check_cv(self.cv, targets, classifier=is_classifier(model))
+        scorer = check_scoring(model, scoring=self.scoring)
+        scores = []
+        for train, test in folds.split(rows.X, targets):
+            w = rows.w[train]
+            part = Rows(rows.X[train], rows.b[train], w * (len(w) / w.sum()))
+            attribute = None if sensitive is None else np.asarray(sensitive)[train]
+            found = self._path(model, part, labels[train], attribute, x0)
+            weight = {} if sample_weight is None else {"sample_weight": rows.w[test]}
+            seen = rows.X[test], targets[test]
+            scores.append([_score(scorer, model, r.x, *seen, weight) for r in found.results])
+        self.scores_ = np.array(scores)
+        self.path_ = self._path(model, rows, labels, sensitive, x0)
+        best = int(np.argmax(self.scores_.mean(axis=0)))
+        self.lam_ = float(self.lams_[best])
+        model.set_params(lam=self.lam_)
+        model._take(self.path_.results[best], rows)
+        return self
+
+    def _strengths(self, model: LinearEstimator, rows: Rows, x0: Any) -> np.ndarray:
+        if isinstance(self.lams, (int, np.integer)) and not isinstance(self.lams, bool):
+            if self.lams < 1:
+                raise ValueError(f"lams must be at least 1, but {self.lams} was given.")
+            top = largest_strength(model, rows, x0)
+            return np.geomspace(top, SMALLEST * top, self.lams)
+        return np.sort(checked_strengths(self.lams))[::-1]
+
+    def _path(
+        self, model: LinearEstimator, rows: Rows, labels: np.ndarray, sensitive: Any, x0: Any
+    ) -> Path:
+        problem = model._problem(rows, labels, sensitive, 1.0)
+        n = rows.X.shape[1]
+        found = path(
+            problem, self.lams_, x0, regularizer=lambda lam: model._regularizer(n, lam),
+            **model._settings(),
+        )  # fmt: skip
+        if any(result.status is Status.INTERRUPTED for result in found.results):
+            raise KeyboardInterrupt
+        return found
+
+    @has("predict")
+    def predict(self, X: Any) -> np.ndarray:
+        """As the estimator with the chosen strength."""
+        return self._fitted().predict(X)
+
+    @has("decision_function")
+    def decision_function(self, X: Any) -> np.ndarray:
+        """As the estimator with the chosen strength."""
+        return self._fitted().decision_function(X)
+
+    @has("predict_proba")
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """As the estimator with the chosen strength."""
+        return self._fitted().predict_proba(X)
+
+    @has("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """As the estimator with the chosen strength."""
+        return self._fitted().predict_log_proba(X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """By `scoring`, or accuracy for a classifier and R^2 for a regressor."""
+        scorer = check_scoring(self._fitted(), scoring=self.scoring)
+        weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(scorer(self.estimator_, X, y, **weight))
+
+    def _fitted(self) -> Any:
+        check_is_fitted(self, "estimator_")
+        return self.estimator_
+
+    coef_ = of_the_estimator("coef_")
+    intercept_ = of_the_estimator("intercept_")
+    classes_ = of_the_estimator("classes_")
+    certificate_ = of_the_estimator("certificate_")
+    violation_ = of_the_estimator("violation_")
+    result_ = of_the_estimator("result_")
+    n_iter_ = of_the_estimator("n_iter_")
+    n_features_in_ = of_the_estimator("n_features_in_")
+    feature_names_in_ = of_the_estimator("feature_names_in_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = self.estimator.__sklearn_tags__()
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
+        tags.input_tags, tags.target_tags = inner.input_tags, inner.target_tags
+        return tags
+
+
+def _score(scorer: Any, model: Any, x: Any, X: Any, y: Any, weight: dict[str, Any]) -> float:
+    model._keep(x, 1)
+    names = model.__dict__.pop("feature_names_in_", None)  # the rows are plain numbers here
+    try:
+        return float(scorer(model, X, y, **weight))
+    finally:
+        if names is not None:
+            model.feature_names_in_ = names
+
+
+def largest_strength(model: LinearEstimator, rows: Rows, x0: Any) -> float:
+    """The strength from which on all coefficients are zero, if no constraint forbids it.
+
+    h has the slope lam at 0: that is how steep f may be there, the intercept at its best.
+    """
+    loss, data = LinearModel(model._model_loss()), tuple(rows)
+    with jax.enable_x64(True):
+        oracles = Problem(loss, data).oracles(x0)
+        slope = lambda x: np.asarray(full_gradient(oracles, jnp.asarray(x)))  # noqa: E731
+        zero = np.zeros(oracles.structure.size)
+        steep = 1e3 * float(np.abs(slope(zero)).max()) or 1.0
+    heavy = Problem(loss, data, model._regularizer(rows.X.shape[1], steep))
+    alone = oracles.structure.ravel(solve(heavy, x0, **model._settings()).x)
+    with jax.enable_x64(True):
+        there = oracles.structure.unravel(slope(alone))["coef"]
+    return float(np.abs(there).max()) or 1.0

@@ -1,0 +1,123 @@
+"""From what an estimator is given to what `solve` takes: regulariser, constraints, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from sklearn.utils import check_random_state
+
+from mossp.expressions import Expression, parse
+from mossp.fairness import Covariance
+from mossp.path import with_strength
+from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
+from mossp.structure import as_pytree
+
+PyTree = Any
+
+
+def regularizer_of(given: Any, lam: float | None, nonnegative: bool = False) -> Regularizer:
+    """A regulariser from its name or itself, with strength lam if that is given."""
+    if isinstance(given, str):
+        made = named(given, lam)
+    elif isinstance(given, Regularizer):
+        made = given if lam is None else with_strength(given, float(lam))
+    else:
+        raise TypeError(
+            "regularizer must be a name such as 'l1' or 'mcp:0.1,3', or an object such as "
+            f"mossp.MCP(0.1), but {given!r} was given."
+        )
+    return Nonnegative(made) if nonnegative else made
+
+
+def on_coefficients(
+    regularizer: Regularizer, weights: Any, n: int, outputs: int, intercepts: int, penalized: bool
+) -> Regularizer:
+    """The regulariser of {"coef", "intercept"}: of the coefficients alone, or of both."""
+    count = intercepts if penalized else 0
+    if weights is not None:
+        w = np.asarray(weights, np.float64)
+        if w.shape != (n,):
+            raise ValueError(
+                f"feature_weights must have one weight for each of the {n} features, but its shape "
+                f"is {w.shape}."
+            )
+        regularizer = Weighted(regularizer, np.concatenate([np.repeat(w, outputs), np.ones(count)]))
+    return regularizer if penalized or not intercepts else Blocks({"coef": regularizer})
+
+
+class OfCoefficients(eqx.Module):
+    """Constraints on the coefficients of {"coef", "intercept"}, under their names.
+
+    A function sees the coefficients, and at their end the intercept where `extended`; an
+    expression may speak of both.
+    """
+
+    parts: tuple[Any, ...]
+    names: tuple[str, ...] = eqx.field(static=True)
+    extended: bool = eqx.field(static=True)
+
+    def __call__(self, x: PyTree) -> Any:
+        values = {
+            name: part(x["coef"], x.get("intercept"))
+            if isinstance(part, Expression)
+            else part(self.seen(x))
+            for name, part in zip(self.names, self.parts, strict=True)
+        }
+        return values if len(values) > 1 or isinstance(self.parts[0], Expression) else values["0"]
+
+    def seen(self, x: PyTree) -> Any:
+        if not self.extended or "intercept" not in x:
+            return x["coef"]
+        return jnp.concatenate([x["coef"], jnp.reshape(x["intercept"], (1, *x["coef"].shape[1:]))])
+
+
+def constraint_of(
+    given: Any,
+    relation: str,
+    *,
+    columns: int | Sequence[str],
+    classes: int | None,
+    extended: bool,
+    on_data: Callable[[Covariance], Any] | None = None,
+) -> OfCoefficients | None:
+    """One constraint from functions, expressions and fairness bounds, alone or in a list."""
+    if given is None:
+        return None
+    parts: list[Any] = []
+    names: list[str] = []
+    for one in given if isinstance(given, (list, tuple)) else [given]:
+        if isinstance(one, str):
+            found = parse(one, columns, relation, classes)
+            parts += found
+            names += [expression.text for expression in found]
+        elif isinstance(one, Covariance) and relation == "<=" and on_data is not None:
+            parts.append(on_data(one))
+            names.append(str(len(names)))
+        elif callable(one):
+            parts.append(as_pytree(one))
+            names.append(str(len(names)))
+        else:
+            what = "equality" if relation == "=" else "inequality"
+            example = "sum(x**2) = 1" if relation == "=" else "norm(x[0:3]) <= 0.5"
+            raise TypeError(
+                f"{what} must be a function of the coefficients in JAX, text such as "
+                f"'{example}', or a list of these, but {one!r} was given."
+            )
+    if not parts:
+        return None
+    if len(set(names)) < len(names):
+        names = [f"{i}: {name}" for i, name in enumerate(names)]
+    return OfCoefficients(tuple(parts), tuple(names), extended)
+
+
+def seed_of(random_state: Any) -> int:
+    """None is 0: the same data then give the same answer."""
+    if random_state is None:
+        return 0
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
