@@ -14,8 +14,8 @@ import scipy.special
 from scipy.sparse import csr_matrix
 
 from mossp import checkpoint
+from mossp.features import Features
 from mossp.model import Model, ModelError
-from mossp.tables import Features
 
 RNG = np.random.default_rng(0)
 COLUMNS = (("Größe", None), ("Stadt", ("Köln", "Ål")), ("n", None))

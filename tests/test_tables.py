@@ -17,7 +17,8 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mossp.tables import Features, Table, TableError, read, target_of, write_predictions
+from mossp.features import Features
+from mossp.tables import Table, TableError, read, target_of, write_predictions
 
 pl = pytest.importorskip("polars", reason="CSV and Parquet files need polars")
 preprocessing = pytest.importorskip("sklearn.preprocessing", reason="what is compared with")
@@ -98,7 +99,7 @@ BROKEN = {
     "empty.csv": (b"", "is empty"),
     "blank.csv": (b"\xef\xbb\xbf \r\n\n", "is empty"),
     "empty.svm": (b"\n", "is empty"),
-    "comments.svm": (b"# 1 1:1\n", "only comments"),
+    "comments.svm": (b"# 1 1:1\n", "is empty"),
     "header.csv": (b"a,b\n\n", "names its columns, but it has no rows"),
     "none.parquet": (parquet(pl.DataFrame({"a": []})), "it has no rows"),
     "short.csv": (b"a,b\n1,2\n3\n", "line 3: the row has 1 value, but the first line names 2 col"),

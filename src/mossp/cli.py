@@ -1,6 +1,9 @@
 """The command `mossp`.
 
-    mossp solve       solve the built-in example, print the certificate, write a report
+    mossp fit         fit a sparse linear model under constraints to a file of your own
+    mossp predict     predict with it
+    mossp show        look at it
+    mossp solve       solve the built-in example, or a problem written in Python
     mossp methods     the methods and what they are
     mossp reproduce   the paper's experiments: tables, figures and a page
 
@@ -56,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, OSError, TypeError, ValueError) as error:
         if os.environ.get("MOSSP_TRACEBACK"):
             raise
-        return _fail(str(error))
+        return _fail(str(error), as_it_is=hasattr(error, "position"))  # its caret must stay
     except Exception as error:  # what the parser of the command line raises
         if not hasattr(error, "format_message"):
             raise
@@ -66,8 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else SUCCESS
 
 
-def _fail(sentence: str, code: int = WRONG_INPUT) -> int:
-    sentence = " ".join(sentence.split())
+def _fail(sentence: str, code: int = WRONG_INPUT, as_it_is: bool = False) -> int:
+    sentence = sentence if as_it_is else " ".join(sentence.split())
     print(f"mossp: {sentence}", file=sys.stderr)
     return code
 
@@ -111,13 +114,120 @@ def application() -> Any:
     ) -> None:
         pass
 
+    @app.command("fit")
+    def fit_command(
+        train: Annotated[
+            Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM.", show_default=False)
+        ],
+        target: Annotated[
+            str | None, option(help="The column to predict; LIBSVM has its labels.")
+        ] = None,
+        loss: Annotated[
+            str | None,
+            option(
+                help="logistic, huberized-hinge, squared, huber:1, quantile:0.5, poisson; else "
+                "logistic for two classes or text, squared for numbers."
+            ),
+        ] = None,
+        regularizer: Annotated[
+            str,
+            option(
+                help="l1, l1-l2, mcp, scad, ...:strength, as in l1-l2:0.01; without a strength, "
+                "5-fold cross-validation chooses it."
+            ),
+        ] = "l1",
+        equality: Annotated[
+            list[str] | None,
+            option(help='As in "sum(x**2) = 1", x the coefficients; may be repeated.'),
+        ] = None,
+        inequality: Annotated[
+            list[str] | None,
+            option(help='As in "age <= 0.5" or "norm(x[0:3]) <= 1"; may be repeated.'),
+        ] = None,
+        nonnegative: Annotated[bool, option("--nonnegative", help="Coefficients >= 0.")] = False,
+        no_intercept: Annotated[bool, option("--no-intercept", help="No intercept.")] = False,
+        balanced: Annotated[bool, option("--balanced", help="Classes count alike.")] = False,
+        sensitive: Annotated[
+            str | None, option(help="A protected attribute, which is then no feature.")
+        ] = None,
+        parity: Annotated[
+            float | None, option(help="Bound on its covariance with the margin.")
+        ] = None,
+        opportunity: Annotated[
+            float | None, option(help="The same among the rows of the positive class.")
+        ] = None,
+        exclude: Annotated[
+            list[str] | None, option(help="A column to leave out; may be repeated.")
+        ] = None,
+        no_standardize: Annotated[
+            bool, option("--no-standardize", help="Take the columns as they are.")
+        ] = False,
+        test: Annotated[float, option(help="Share of the rows that is kept for a test.")] = 0.2,
+        test_file: Annotated[Path | None, option(help="Rows for the test, instead.")] = None,
+        format: Annotated[
+            str | None, option(help="csv, tsv, parquet or libsvm, where the name does not tell.")
+        ] = None,
+        method: Annotated[str, option(help="auto, or one of `mossp methods`.")] = "auto",
+        steps: Annotated[int | None, option(help="Steps, at most.")] = None,
+        batch_size: Annotated[int | None, option(help="Samples a step.")] = None,
+        starts: Annotated[int, option(help="Different starts; the best end is kept.")] = 1,
+        seed: Annotated[int, option(help="Decides the split and the samples drawn.")] = 0,
+        tol: Annotated[float | None, option(help="What the certificate must meet.")] = None,
+        out: Annotated[Path, option(help="File of the model.")] = Path("model.mossp"),
+        report: Annotated[Path, option(help="Folder of the report.")] = Path("mossp-report"),
+        no_report: Annotated[bool, option("--no-report", help="Write no report.")] = False,
+        as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
+    ) -> int:
+        """Fit a sparse linear model under constraints to a file of your own."""
+        wanted = {
+            "train": train, "target": target, "loss": loss, "regularizer": regularizer,
+            "equality": equality or (), "inequality": inequality or (),
+            "nonnegative": nonnegative, "intercept": not no_intercept, "balanced": balanced,
+            "sensitive": sensitive, "parity": parity, "opportunity": opportunity,
+            "exclude": exclude or (), "standardize": not no_standardize, "test": test,
+            "test_file": test_file, "format": format, "method": method, "steps": steps,
+            "batch_size": batch_size, "starts": starts, "seed": seed, "tol": tol,
+        }  # fmt: skip
+        try:
+            return _fit(wanted, out, None if no_report else report, as_json)
+        except KeyboardInterrupt:
+            return TOO_EARLY
+
+    @app.command("predict")
+    def predict_command(
+        model: Annotated[Path, typer.Argument(help="What `mossp fit` wrote.", show_default=False)],
+        data: Annotated[Path, typer.Argument(help="Rows to predict.", show_default=False)],
+        out: Annotated[Path | None, option(help="CSV file; else standard output.")] = None,
+        format: Annotated[
+            str | None, option(help="csv, tsv, parquet or libsvm, where the name does not tell.")
+        ] = None,
+    ) -> int:
+        """Predict with a fitted model: one row a row, with probabilities where it has them."""
+        return _predict(model, data, out, format)
+
+    @app.command("show")
+    def show_command(
+        model: Annotated[Path, typer.Argument(help="What `mossp fit` wrote.", show_default=False)],
+        as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
+    ) -> int:
+        """Show a fitted model: coefficients by name, certificate, scores."""
+        return _show(model, as_json)
+
     @app.command("solve")
     def solve_command(
+        problem: Annotated[
+            str | None,
+            typer.Argument(
+                help="FILE.py:NAME, a mossp.Problem or a function that returns one; else the "
+                "built-in example.",
+                show_default=False,
+            ),
+        ] = None,
         method: Annotated[str, option(help="auto, or one of `mossp methods`.")] = "auto",
         steps: Annotated[
             int | None, option(help="Steps of each replica, at most; else from the data.")
         ] = None,
-        batch_size: Annotated[int, option(help="Samples a step.")] = 32,
+        batch_size: Annotated[int | None, option(help="Samples a step.")] = None,
         replicas: Annotated[int, option(help="Independent runs; the best is returned.")] = 1,
         starts: Annotated[int, option(help="Different starts; the best end is returned.")] = 1,
         polish: Annotated[
@@ -133,13 +243,13 @@ def application() -> Any:
         as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
         no_report: Annotated[bool, option("--no-report", help="Write no report.")] = False,
     ) -> int:
-        """Solve the built-in example: sparse logistic regression on a sphere."""
+        """Solve the built-in example (sparse logistic regression on a sphere) or FILE.py:NAME."""
         settings = {
             "method": method, "steps": steps, "batch_size": batch_size, "replicas": replicas,
             "seed": seed, "tol": tol, "schedule": schedule, "starts": starts, "polish": polish,
         }  # fmt: skip
         try:
-            return _solve(settings, None if no_report else out, as_json)
+            return _solve(problem, settings, None if no_report else out, as_json)
         except KeyboardInterrupt:
             return TOO_EARLY
 
@@ -180,24 +290,175 @@ def application() -> Any:
     return app
 
 
+# mossp fit, predict, show -----------------------------------------------------------------------
+
+
+def _fit(wanted: dict[str, Any], out: Path, report: Path | None, as_json: bool) -> int:
+    _need("mossp fit", "sklearn")
+    from mossp import fitting
+
+    if out.is_dir():
+        raise ValueError(f"--out must name a file, but {out} is a folder.")
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"There is no folder {out.parent} for {out.name}: make it first.")
+    _check_folder("--report", report)
+    keep_compiled_programs()
+    request = fitting.Request(**wanted)
+    with contextlib.redirect_stdout(sys.stderr), _plain_warnings():
+        fitted = fitting.fit(request)
+        fitted.model.save(out)
+        page = None if report is None else fitting.report(fitted, request, report)
+    if as_json:
+        print(json.dumps(_model_object(fitted.model), allow_nan=False))
+    else:
+        _print_result(fitted.result)
+        _print_model(fitted.model)
+    sys.stdout.flush()
+    said = sys.stderr if as_json else sys.stdout
+    print(f"Model: {out}", file=said)
+    if page is not None:
+        print(f"Report: {page}", file=said)
+    return _code(fitted.result)
+
+
+def _predict(path: Path, data: Path, out: Path | None, format: str | None) -> int:
+    from mossp.model import Model
+    from mossp.tables import read, write_predictions
+
+    model = Model.load(path)
+    with _plain_warnings():
+        X = model.features.matrix(read(data, format))
+    columns = {"prediction": model.predict(X)}
+    probabilities = model.probabilities(X)
+    if probabilities is not None and model.classes is not None:
+        for name, column in zip(model.classes.tolist(), probabilities.T, strict=True):
+            columns[f"probability of {name}"] = column
+    elif model.kind == "classifier" and len(model.coef) == 1:
+        columns["margin"] = model.decision(X)
+    write_predictions(out, columns)
+    if out is not None:
+        print(f"Predictions: {out}")
+    return SUCCESS
+
+
+def _show(path: Path, as_json: bool) -> int:
+    from mossp.model import Model
+
+    model = Model.load(path)
+    if as_json:
+        print(json.dumps(_model_object(model), allow_nan=False))
+        return SUCCESS
+    about = model.about
+    target = f" of {model.target}" if model.target else ""
+    print(f"A {model.kind}{target}, loss {model.loss}, regulariser {about['regularizer']}")
+    for kind in ("equality", "inequality"):
+        for text in about[kind]:
+            print(f"{kind}: {text}")
+    for kind in ("parity", "opportunity"):
+        if about[kind] is not None:
+            print(f"{kind} of {about['sensitive']}: covariance within {about[kind]:g}")
+    print(f"fitted to {about['data']} by mossp {about['version']}, {about['created']}")
+    holds = about["certificate"]["holds"]
+    said = "holds" if holds else "does NOT hold"
+    print(
+        f"{about['status']}: the certificate {said} at {about['certificate']['tol']:.0e}; "
+        f"violation {about['violation']:.1e}, objective {about['objective']:.8g}"
+    )
+    _print_model(model)
+    return SUCCESS
+
+
+MOST_SHOWN = 30  # coefficients in the terminal
+
+
+def _print_model(model: Any) -> None:
+    """Scores and coefficients by name."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from mossp.report import numbers
+
+    console = Console(highlight=False)
+    scores = model.about["scores"]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("score")
+    parts = [part for part in ("train", "test") if part in scores]
+    for part in parts:
+        table.add_column(part, justify="right")
+    for name in sorted(scores["train"]):
+        values = (scores[part].get(name) for part in parts)
+        table.add_row(name, *("" if v is None else numbers.value(v, 4) for v in values))
+    console.print(table)
+    raw, intercept = model.raw_coefficients()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    several = len(model.coef) > 1
+    for name in ["coefficient of", *(["class"] if several else [])]:
+        table.add_column(name)
+    for name in ("standardised", "in the units of the data"):
+        table.add_column(name, justify="right")
+    entries = [
+        (abs(model.coef[c, j]), name, c, model.coef[c, j], raw[c, j])
+        for c in range(len(model.coef))
+        for j, name in enumerate(model.features.names)
+        if model.coef[c, j] != 0
+    ]
+    entries.sort(key=lambda entry: -entry[0])
+    for _, name, c, scaled, value in entries[:MOST_SHOWN]:
+        which = [str(model.classes[c])] if several else []
+        table.add_row(name, *which, numbers.coefficient(scaled), numbers.coefficient(value))
+    for c in range(len(model.coef)):
+        which = [str(model.classes[c])] if several else []
+        both = (numbers.coefficient(v) for v in (model.intercept[c], intercept[c]))
+        table.add_row("(intercept)", *which, *both)
+    console.print(table)
+    hidden, zeros = len(entries) - MOST_SHOWN, model.coef.size - len(entries)
+    if hidden > 0:
+        console.print(f"and {hidden} smaller ones; `mossp show --json` has all")
+    if zeros:
+        console.print(f"{numbers.counted(zeros, 'coefficient')} exactly zero")
+
+
+def _model_object(model: Any) -> dict[str, Any]:
+    raw, intercept = model.raw_coefficients()
+    names = model.features.names
+    rows = [str(c) for c in model.classes] if len(model.coef) > 1 else [None]
+
+    def by_name(coef: np.ndarray, b: np.ndarray) -> Any:
+        each = [{**dict(zip(names, c.tolist(), strict=True)), "(intercept)": v}
+                for c, v in zip(coef, b.tolist(), strict=True)]  # fmt: skip
+        return each[0] if rows == [None] else dict(zip(rows, each, strict=True))
+
+    return _jsonable(
+        {
+            "kind": model.kind, "loss": model.loss, "target": model.target,
+            "classes": model.classes,
+            "standardised": by_name(model.coef, model.intercept),
+            "coefficients": by_name(raw, intercept),
+            **model.about,
+        }
+    )  # fmt: skip
+
+
 # mossp solve ------------------------------------------------------------------------------------
 
 
-def _solve(settings: dict[str, Any], out: Path | None, as_json: bool) -> int:
+def _solve(which: str | None, settings: dict[str, Any], out: Path | None, as_json: bool) -> int:
     import mossp
-    from mossp import examples
+    from mossp import examples, scripts
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise ValueError(f"--out must name a folder, but {out} is a file.")
-    if out is not None:
-        _need("A report", "jinja2", "matplotlib")
+    _check_folder("--out", out)
     keep_compiled_programs()
-    problem, start, names = examples.breast_cancer()
+    if which is None:
+        problem, start, known = examples.breast_cancer()
+        names: Sequence[str] | None = known
+        x0, title = start(settings["seed"]), "Breast cancer: sparse logistic regression on a sphere"
+    else:
+        problem, x0, names = scripts.load(which)
+        title = f"The problem {which}"
     # What a package prints goes to stderr, and stdout is ours. So does the bar.
     with contextlib.redirect_stdout(sys.stderr), _plain_warnings():
-        result = mossp.solve(
-            problem, start(settings["seed"]), progress=sys.stderr.isatty(), **settings
-        )
+        result = mossp.solve(problem, x0, progress=sys.stderr.isatty(), **settings)
     if as_json:
         print(json.dumps(as_object(result, names), allow_nan=False))
     else:
@@ -206,12 +467,24 @@ def _solve(settings: dict[str, Any], out: Path | None, as_json: bool) -> int:
     if out is not None:
         from mossp.report import write_page
 
-        title = "Breast cancer: sparse logistic regression on a sphere"
         path = write_page(result, out, title=title, names=names)
         print(f"Report: {path}", file=sys.stderr if as_json else sys.stdout)
-    if result.status is mossp.Status.INTERRUPTED:
+    return _code(result)
+
+
+def _code(result: Any) -> int:
+    if result.status.name == "INTERRUPTED":
         return INTERRUPTED
     return SUCCESS if result.success else NOT_CERTIFIED
+
+
+def _check_folder(option: str, folder: Path | None) -> None:
+    """Before the run, not after it."""
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{option} must name a folder, but {folder} is a file.")
+    _need("A report", "jinja2", "matplotlib")
 
 
 def _need(what: str, *packages: str) -> None:
@@ -228,6 +501,7 @@ def _print_result(result: Any) -> None:
     from rich.text import Text
 
     from mossp.report import certificate_rows, explanation, numbers
+    from mossp.report.verdict import coefficients, size
 
     console = Console(highlight=False)
     s = result.settings
@@ -239,10 +513,9 @@ def _print_result(result: Any) -> None:
         f"(+ {numbers.duration(result.compile_seconds)} to prepare and compile)",
         soft_wrap=True,
     )
-    nonzeros = int(np.count_nonzero(result.x))
     console.print(
         f"objective {numbers.value(result.fun)}, violation {numbers.residual(result.violation)}, "
-        f"{nonzeros} of {np.size(result.x)} coefficients nonzero",
+        f"{len(coefficients(result))} of {size(result)} coefficients nonzero",
         soft_wrap=True,
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -264,13 +537,18 @@ def _print_result(result: Any) -> None:
     console.print(verdict, soft_wrap=True)
 
 
-def as_object(result: Any, names: Sequence[str]) -> dict[str, Any]:
-    """A result over named variables as what JSON can hold; NaN and infinity become null."""
+def as_object(result: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """A result as what JSON can hold, x by name if there are names; NaN and infinity are null."""
+    from mossp.structure import Structure
+
+    x: Any = result.x
+    if names is not None:
+        x = dict(zip(names, Structure.of(x).ravel(x).tolist(), strict=True))
     certificate = dataclasses.asdict(result.certificate)
     certificate |= {"tol": result.tol, "holds": result.certificate.is_kkt(result.tol)}
     return _jsonable(
         {
-            "x": dict(zip(names, np.ravel(result.x).tolist(), strict=True)),
+            "x": x,
             "fun": result.fun,
             "violation": result.violation,
             "success": result.success,
@@ -308,6 +586,7 @@ def _plain_warnings() -> Any:
         print(f"mossp: warning: {message}", file=sys.stderr)
 
     with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
         warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
         warnings.showwarning = show  # type: ignore[assignment]
         yield

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from mossp import checkpoint
-from mossp.tables import Features, TableError
+from mossp.features import Features
+from mossp.tables import TableError
 
 FORMAT, MARK = 1, "a linear model of mossp"
 KINDS = ("classifier", "regressor")

@@ -4,7 +4,7 @@ from mossp.data.finite import Finite, is_rows, map_rows
 from mossp.data.libsvm import DataError, read_libsvm
 from mossp.data.sets import DataSet, load_data
 from mossp.data.sources import Arriving, NoData, Sampler, Stream
-from mossp.data.sparse import SparseRows, padded_length
+from mossp.data.sparse import SparseRows, is_sparse, padded_length
 
 __all__ = [
     "Arriving",
@@ -16,6 +16,7 @@ __all__ = [
     "SparseRows",
     "Stream",
     "is_rows",
+    "is_sparse",
     "load_data",
     "map_rows",
     "padded_length",

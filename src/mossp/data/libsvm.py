@@ -5,9 +5,11 @@ Everything that a careless reader takes in silence is one `DataError` with the n
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,11 +41,13 @@ class DataError(ValueError):
 
 
 def read_libsvm(
-    path: str | os.PathLike[str], features: int | None = None
+    path: str | os.PathLike[str], features: int | None = None, labels: int = 2
 ) -> tuple[scipy.sparse.csr_matrix, np.ndarray]:
-    r"""(X, y) of a LIBSVM file: sparse rows and labels as they stand there.
+    r"""(X, y) of a LIBSVM file, perhaps packed by gzip: sparse rows and labels as they stand there.
 
     features    the number of columns; the largest index of the file if left out
+    labels      how many different ones there must be: data with one class teach nothing, but a
+                file to predict may hold one
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "two"
@@ -60,12 +64,12 @@ def read_libsvm(
         raise ValueError(
             f"features must be a whole number from 1 to {2**31 - 1}, but {features!r} was given."
         )
-    labels: list[float] = []
+    y: list[float] = []
     starts, columns, values = [0], [], []
     last = 0
     for number, line in _lines(path):
         tokens = line.split()
-        labels.append(_number(tokens[0], "the label", path, number))
+        y.append(_number(tokens[0], "the label", path, number))
         last, previous = number, 0
         for token in tokens[1:]:
             index, value = _pair(token, path, number)
@@ -79,26 +83,28 @@ def read_libsvm(
             values.append(value)
             previous = index
         starts.append(len(columns))
-    if not labels:
+    if not y:
         raise DataError("the file is empty", path)
-    if len(set(labels)) == 1:
+    if len(set(y)) < labels:
         raise DataError(
-            f"all {len(labels)} labels are {labels[0]:g}, up to the last line, but two classes are "
-            "needed", path, last,
+            f"all {len(y)} labels are {y[0]:g}, up to the last line, but two classes are needed",
+            path, last,
         )  # fmt: skip
     width = features or (max(columns) + 1 if columns else 1)
     matrix = scipy.sparse.csr_matrix(
         (np.array(values, np.float64), np.array(columns, np.int32), np.array(starts, np.int64)),
-        shape=(len(labels), width),
+        shape=(len(y), width),
     )
-    return matrix, np.array(labels)
+    return matrix, np.array(y)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Lines that are not blank, without comments, with their numbers."""
     with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    with gzip.open(path) if packed else path.open("rb") as file:
         number = 0
-        while line := file.readline(LONGEST_LINE + 1):
+        while line := _line(file, path):
             number += 1
             if len(line) > LONGEST_LINE:
                 raise DataError(f"the line is longer than {LONGEST_LINE:,} bytes", path, number)
@@ -111,6 +117,13 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             text = line.split(b"#", 1)[0].strip()
             if text:
                 yield number, text
+
+
+def _line(file: Any, path: Path) -> bytes:
+    try:
+        return file.readline(LONGEST_LINE + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise DataError("it is packed by gzip, but damaged or cut short", path) from None
 
 
 def _pair(token: bytes, path: Path, line: int) -> tuple[int, float]:

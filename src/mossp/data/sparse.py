@@ -13,10 +13,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 from jax import lax
 
-
 SMALL = 2**14  # places
+
+
+def is_sparse(matrix: Any) -> bool:
+    """Whether it is a matrix of scipy.sparse."""
+    return bool(scipy.sparse.issparse(matrix))
 
 
 def padded_length(N: int) -> int:

@@ -1,7 +1,7 @@
 """What people look at: tables, figures, and one self-contained page."""
 
 from mossp.report.figures import plot
-from mossp.report.page import write_page
+from mossp.report.page import Extra, write_page
 from mossp.report.verdict import certificate_rows, explanation
 
-__all__ = ["certificate_rows", "explanation", "plot", "write_page"]
+__all__ = ["Extra", "certificate_rows", "explanation", "plot", "write_page"]

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Sequence
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,15 +26,27 @@ from mossp.result import Result
 MOST_COEFFICIENTS = 200  # rows of the table; a network has more entries than anyone reads
 
 
+class Extra(NamedTuple):
+    """A part of a page that is about what the result is used for."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    figures: Sequence[tuple[str, str]]  # (what is shown, inline SVG)
+    note: str = ""
+
+
 def write_page(
     result: Result,
     folder: str | os.PathLike[str],
     title: str = "A solve with mossp",
     names: Sequence[str] | None = None,
+    extras: Sequence[Extra] = (),
 ) -> Path:
     """Write `folder/index.html` and return its path; an existing page is replaced at once.
 
     names   one for each entry of x
+    extras  more parts of the page, which come after the certificate
 
     >>> import numpy as np, tempfile, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
@@ -43,10 +55,12 @@ def write_page(
     ...     write_page(result, folder, names=["a", "b"]).name
     'index.html'
     """
-    return put(page(result, title, names), Path(folder) / "index.html")
+    return put(page(result, title, names, extras), Path(folder) / "index.html")
 
 
-def page(result: Result, title: str, names: Sequence[str] | None = None) -> str:
+def page(
+    result: Result, title: str, names: Sequence[str] | None = None, extras: Sequence[Extra] = ()
+) -> str:
     """The page as text."""
     entries = coefficients(result, names)
     largest = max((abs(v) for _, v in entries if np.isfinite(v)), default=1.0)
@@ -57,6 +71,7 @@ def page(result: Result, title: str, names: Sequence[str] | None = None) -> str:
         result=result,
         explanation=explanation(result),
         constrained=constrained(result),
+        extras=extras,
         rows=certificate_rows(result),
         basis=basis(result),
         figures=run_figures(result),

@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 import scipy.sparse.linalg
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -22,6 +21,7 @@ from sklearn.utils.validation import (
 
 from mossp.arguments import whole
 from mossp.constraints import Orthogonal, Sphere
+from mossp.data import is_sparse
 from mossp.losses import Loss
 from mossp.problem import Problem
 from mossp.regularizers import Blocks
@@ -103,7 +103,7 @@ class Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.n_iter_ = max(1, *(result.steps for result in results))
 
     def _count(self, most: int) -> int:
-        count = whole("n_components", self.n_components, 1)  # type: ignore[attr-defined]
+        count = whole("n_components", self.n_components, 1)
         if count > most:
             raise ValueError(f"n_components = {count} is more than the {most} there can be.")
         return count
@@ -344,7 +344,7 @@ class SparseCCA(Components):
     def _cross(self, X: Any, Y: Any) -> np.ndarray:
         """C, of so many entries as loadings of one set by those of the other."""
         product = X.T @ Y
-        product = product.toarray() if scipy.sparse.issparse(product) else np.asarray(product)
+        product = product.toarray() if is_sparse(product) else np.asarray(product)
         C = product / X.shape[0] - np.outer(self.x_mean_, self.y_mean_)
         return C / np.outer(self.x_scale_, self.y_scale_)
 
@@ -397,7 +397,7 @@ class SparseCCA(Components):
 def moments(X: Any) -> tuple[np.ndarray, np.ndarray]:
     """(mean, variance) of every column, without making a sparse matrix dense."""
     mean = np.asarray(X.mean(axis=0), np.float64).ravel()
-    if scipy.sparse.issparse(X):
+    if is_sparse(X):
         squares = np.asarray(X.multiply(X).mean(axis=0)).ravel() - mean**2
         return mean, np.maximum(squares, 0.0)
     return mean, np.asarray(X.var(axis=0), np.float64)

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from mossp import losses
-from mossp.data import SparseRows
+from mossp.data import SparseRows, is_sparse
 from mossp.losses import LinearModel, Predictive
 from mossp.online import Online
 from mossp.problem import Problem
@@ -173,7 +172,7 @@ class LinearEstimator(BaseEstimator):
                 rows.X, labels, rows.w, sensitive=sensitive, names=names, classes=self._outputs()
             )
 
-        common = {
+        common: dict[str, Any] = {
             "columns": self._columns(rows.X.shape[1]), "classes": self._outputs(),
             "extended": self.constrain_intercept, "on_data": on_data,
         }  # fmt: skip
@@ -250,9 +249,10 @@ class LinearEstimator(BaseEstimator):
 
     def _feed(self, rows: Rows, labels: np.ndarray, sensitive: Any = None) -> None:
         """One step of the run a mini-batch of these rows."""
-        if getattr(self, "_online", None) is None:
+        run: Online | None = getattr(self, "_online", None)
+        if run is None:
             n = rows.X.shape[1]
-            self._online = Online(
+            run = self._online = Online(
                 LinearModel(self._model_loss()),
                 self._start(n, warm=True),
                 regularizer=self._regularizer(n, self.lam),
@@ -262,7 +262,6 @@ class LinearEstimator(BaseEstimator):
                 state=getattr(self, "_state", None),
                 **self._constraints(rows, labels, sensitive),
             )
-        run = self._online
         run.feed(self._batches(rows))
         if not run.finite:
             self._online = None
@@ -277,8 +276,8 @@ class LinearEstimator(BaseEstimator):
         """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up."""
         size, N = self.batch_size or BATCH, rows.X.shape[0]
         wide = 0
-        if scipy.sparse.issparse(rows.X):
-            most = int(np.diff(rows.X.indptr).max(initial=1))
+        if is_sparse(rows.X):
+            most = int(rows.X.getnnz(axis=1).max(initial=1))
             wide = max(1 << (max(most, 1) - 1).bit_length(), getattr(self, "_wide", 1))
             self._wide = wide
         batches = []
@@ -314,11 +313,8 @@ def _advice(X: Any, result: Result) -> str:
     """What to try, where the data tell."""
     if result.status not in (Status.BUDGET, Status.DIVERGED, Status.NONFINITE):
         return ""
-    if scipy.sparse.issparse(X):
-        squares = np.asarray(X.multiply(X).mean(axis=0)).ravel()
-        scale = np.sqrt(squares)
-    else:
-        scale = np.abs(X).max(axis=0)
+    largest = abs(X).max(axis=0)
+    scale = np.ravel(largest.toarray() if is_sparse(largest) else largest)
     scale = scale[scale > 0]
     if len(scale) and scale.max() > UNEVEN * scale.min():
         return (

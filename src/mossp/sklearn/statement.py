@@ -94,6 +94,9 @@ def constraint_of(
             found = parse(one, columns, relation, classes)
             parts += found
             names += [expression.text for expression in found]
+        elif isinstance(one, Expression):
+            parts.append(one)
+            names.append(one.text)
         elif isinstance(one, Covariance) and relation == "<=" and on_data is not None:
             parts.append(on_data(one))
             names.append(str(len(names)))
