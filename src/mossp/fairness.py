@@ -158,6 +158,14 @@ class EqualOpportunity(Covariance):
 def indicators(z: np.ndarray) -> np.ndarray:
     """The attribute as columns: numbers as they are, else one column a value but the first."""
     z = np.asarray(z)
+    if z.dtype == object:
+        missing = np.array([value is None or value != value for value in z])
+        if missing.any():
+            raise ValueError(
+                f"The protected attribute is missing in {int(missing.sum())} rows, first in row "
+                f"{int(missing.argmax())}."
+            )
+        z = z.astype(str)
     values = np.unique(z)
     if len(values) < 2:
         raise ValueError(

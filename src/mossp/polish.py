@@ -51,6 +51,7 @@ Vector = Any
 STEPS = 40
 HALVINGS, RAISES = 8, 4
 MODEL_STEPS, MODEL_ACCURACY = 1000, 1e-3
+DAMPING = (1e-8, 1e-4, 1e-2)  # of a model
 SHORT = 0.1  # a short t, in units of a long one
 SOME_ROWS = 2**16  # of many, for the Hessian
 DENSE = 2000  # variables beyond which no Hessian is formed
@@ -67,6 +68,7 @@ class Polished(NamedTuple):
     steps: int
     gradients: int  # samples differentiated
     products: int  # samples behind Hessian-vector products
+    value: float  # F
 
 
 class Look(NamedTuple):
@@ -367,7 +369,10 @@ class Polisher:
             (S,) = np.nonzero(at.free | (at.x != 0))
             M = one / self.long
             M[np.ix_(S, S)] = positive(self.columns(at, S, np.zeros(n))[1])
-            yield M + 1e-8 / self.long * one
+            # Where a loss is flat but for a bend, H says too little: the more is added, the shorter
+            # is the step.
+            for damping in DAMPING:
+                yield M + damping / self.long * one
         for power in range(HALVINGS // 2):
             yield one * (16**power / self.long)
 
@@ -388,6 +393,8 @@ class Polisher:
         first = at = best = self.start(x)
         if not np.isfinite(first.residual):
             return first, first, 0
+        if patient and len(x) <= DENSE:  # compiled with the rest, not by the run that needs it
+            self.minimum(at, np.eye(len(x)) / self.long, np.linalg.norm(at.J, axis=1))
         for k in range(STEPS):
             after = self.patient_step(at) if patient else self.step(at)
             if after is None:
@@ -426,7 +433,7 @@ def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Pol
     witness = Witness(x=end.x, y=end.x, s_h=s_h, s_g=s_g, lam=end.q, rho=np.zeros(()))
     return Polished(
         jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), left, improved, steps,
-        polisher.gradients, polisher.products,
+        polisher.gradients, polisher.products, end.F,
     )  # fmt: skip
 
 

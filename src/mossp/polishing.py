@@ -17,6 +17,7 @@ class Polishing:
     def __init__(self, oracles: Oracles, tol: float) -> None:
         self.oracles, self.tol = oracles, tol
         self.found: dict[int, Polished] = {}
+        self.rival: Polished | None = None  # from the convex relaxation
         self.gradients, self.products = 0, 0
         self.tried = -1  # the step at which it was tried last
 
@@ -38,6 +39,14 @@ class Polishing:
         self.gradients += max(gradients)
         self.products += max(products)
         return len(self.found) == int(np.sum(~given_up))
+
+    def relax(self, x: np.ndarray) -> None:
+        """The critical point that the answer without -g leads to; it is kept beside the run's."""
+        start = polish(self.oracles.relaxed(), x, self.tol)
+        rival = polish(self.oracles, start.witness.x, self.tol)
+        self.gradients += start.gradients + rival.gradients
+        self.products += start.products + rival.products
+        self.rival = rival if rival.residual <= self.tol else None
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What a checkpoint keeps of it: arrays, and what JSON can hold."""
@@ -65,7 +74,8 @@ class Polishing:
 
     def into(self, outputs: Witness) -> Witness:
         """The witnesses with those of polished replicas in place of the run's."""
-        for r, found in self.found.items():
+        for r, own in self.found.items():
+            found = self.rival if self.rival is not None and self.rival.value < own.value else own
             for mine, better in zip(outputs, found.witness, strict=True):
                 mine[r] = better
         return outputs

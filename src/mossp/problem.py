@@ -18,7 +18,7 @@ import scipy.sparse
 from mossp import keys
 from mossp.data import Arriving, Finite, NoData, Sampler, Stream, is_rows, map_rows
 from mossp.losses import Loss
-from mossp.regularizers import Regularizer, Zero
+from mossp.regularizers import Regularizer, Relaxed, Zero
 from mossp.structure import Structure, as_pytree, with_dtype
 
 PyTree = Any
@@ -151,8 +151,17 @@ class Oracles(eqx.Module):
     @property
     def convex(self) -> bool:
         """Whether any critical point is known to be a minimum."""
-        loss_is = isinstance(self.loss, Loss) and self.loss.convex
-        return loss_is and self.regularizer.convex and self.m == 0
+        return self.relaxable and self.regularizer.convex
+
+    @property
+    def relaxable(self) -> bool:
+        """Whether all but -g is known to be convex."""
+        return isinstance(self.loss, Loss) and self.loss.convex and self.m == 0
+
+    def relaxed(self) -> Oracles:
+        """The problem without -g."""
+        relaxed = Relaxed(self.regularizer)
+        return eqx.tree_at(lambda o: o.regularizer, self, relaxed, is_leaf=lambda r: r is relaxed)
 
     # f ------------------------------------------------------------------------------------
 

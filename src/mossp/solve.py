@@ -169,6 +169,8 @@ class Solve:
                 spent = self.take_up()
                 self.clock = time.perf_counter() - spent
                 self.arrived = self.polished_early()
+                if self.relaxes() and not self.arrived:
+                    self.polishing.relax(self.start)
                 spent = self.seconds()
                 if self.watch.first.finite.all() and not self.arrived:
                     self.loop.compile()
@@ -353,6 +355,12 @@ class Solve:
         if not (run.k == 0 and self.oracles.convex) and not self.watch.settling(SETTLING):
             return False
         return self.polishing.attempt(run.k, self.watch.outputs("last").x, self.watch.given_up)
+
+    def relaxes(self) -> bool:
+        """Whether the answer without -g is a start worth trying beside x0."""
+        a, oracles = self.a, self.oracles
+        convex_but_for_g = oracles.relaxable and not oracles.regularizer.convex
+        return a.polish and bool(a.chosen) and convex_but_for_g and not self.loop.k
 
     def stopped_by_callback(self, seen: Observation) -> bool:
         if self.a.callback is None:

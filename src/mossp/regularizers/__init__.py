@@ -3,7 +3,7 @@
 from mossp.regularizers.base import Regularizer
 from mossp.regularizers.blocks import Blocks
 from mossp.regularizers.check import check_regularizer
-from mossp.regularizers.combine import Ball, Box, Nonnegative, Weighted
+from mossp.regularizers.combine import Ball, Box, Nonnegative, Relaxed, Weighted
 from mossp.regularizers.groups import Group
 from mossp.regularizers.names import named
 from mossp.regularizers.norms import L1MinusL2, TruncatedL1, TruncatedL1MinusL2
@@ -22,6 +22,7 @@ __all__ = [
     "LogSum",
     "Nonnegative",
     "Regularizer",
+    "Relaxed",
     "TransformedL1",
     "TruncatedL1",
     "TruncatedL1MinusL2",

@@ -179,6 +179,37 @@ class Ball(Wrapper):
         return self.reg.absolute
 
 
+class Relaxed(Around):
+    """reg without its concave part: h alone, a convex problem whose answer is a good start."""
+
+    reg: Regularizer
+
+    def h(self, x: Array) -> Array:
+        return self.reg.h(x)
+
+    def g(self, x: Array) -> Array:
+        return 0.0 * self.reg.h(0 * x)
+
+    def prox_h(self, v: Array, mu: Array) -> Array:
+        return self.reg.prox_h(v, mu)
+
+    def prox_g(self, v: Array, mu: Array) -> Array:
+        return v
+
+    def subgradient_g(self, x: Array) -> Array:
+        return 0 * x
+
+    def nearest_h(self, x: Array, w: Array) -> Array:
+        return self.reg.nearest_h(x, w)
+
+    def nearest_g(self, x: Array, w: Array) -> Array:
+        return 0 * x
+
+    @property
+    def convex(self) -> bool:
+        return True
+
+
 class Weighted(Around):
     """reg with a weight a coordinate; 0 leaves a coordinate unpenalised (an intercept, say).
 

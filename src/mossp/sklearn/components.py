@@ -335,10 +335,18 @@ class SparseCCA(Components):
         return np.sqrt(np.where(variance > 0, variance, 1.0)) if self.scale else 0 * variance + 1
 
     def _regularizers(self) -> Blocks:
-        def pair(given: Any) -> Any:
-            return given if isinstance(given, (tuple, list)) else (given, given)
+        def pair(name: str) -> Any:
+            given = getattr(self, name)
+            if not isinstance(given, (tuple, list)):
+                return given, given
+            if len(given) != 2:
+                raise ValueError(
+                    f"{name} must be one for both sets of columns or a pair, but {given!r} was "
+                    "given."
+                )
+            return given
 
-        both = zip("uv", pair(self.regularizer), pair(self.lam), strict=True)
+        both = zip("uv", pair("regularizer"), pair("lam"), strict=True)
         return Blocks({w: regularizer_of(reg, lam, self.nonnegative) for w, reg, lam in both})
 
     def _cross(self, X: Any, Y: Any) -> np.ndarray:

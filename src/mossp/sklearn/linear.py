@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from mossp import losses
 from mossp.data import SparseRows, is_sparse
+from mossp.fairness import Covariance
 from mossp.losses import LinearModel, Predictive
 from mossp.online import Online
 from mossp.problem import Problem
@@ -28,11 +29,22 @@ UNEVEN = 1e3  # scales of the features this far apart make any method slow
 
 
 class Rows(NamedTuple):
-    """Checked data: features, targets as the loss wants them, weights whose mean is 1."""
+    """Checked data: features, targets as the loss wants them, weights."""
 
     X: Any
     b: np.ndarray
     w: np.ndarray
+
+    def balanced(self) -> Rows:
+        """With weights whose mean is 1: the strength of a regulariser keeps its meaning."""
+        return self._replace(w=self.w * (len(self.w) / self.w.sum()))
+
+    def at(self, rows: np.ndarray) -> Rows:
+        """Some of the rows."""
+        w = self.w[rows]
+        if not w.sum() > 0:
+            raise ValueError("sample_weight is zero for all rows of a fold: use fewer folds.")
+        return Rows(self.X[rows], self.b[rows], w).balanced()
 
 
 PARAMETERS = """
@@ -206,14 +218,14 @@ class LinearEstimator(BaseEstimator):
         w = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not w.sum() > 0:
             raise ValueError("sample_weight is zero for every sample: at least one must count.")
-        return w * (len(w) / w.sum())
+        return w
 
     # Fitting ------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None) -> Any:
         """Fit to rows X with targets y; `sensitive` is the attribute of a fairness bound."""
         rows, labels = self._prepared(X, y, sample_weight)
-        problem = self._problem(rows, labels, sensitive, self.lam)
+        problem = self._problem(rows.balanced(), labels, sensitive, self.lam)
         x0 = self._start(rows.X.shape[1], self.warm_start)
         self._take(solve(problem, x0, **self._settings()), rows)
         return self
@@ -247,9 +259,17 @@ class LinearEstimator(BaseEstimator):
 
     # Streams ------------------------------------------------------------------------------
 
-    def _feed(self, rows: Rows, labels: np.ndarray, sensitive: Any = None) -> None:
+    def _feed(self, rows: Rows, labels: np.ndarray) -> None:
         """One step of the run a mini-batch of these rows."""
         run: Online | None = getattr(self, "_online", None)
+        bounds = (
+            self.inequality if isinstance(self.inequality, (list, tuple)) else [self.inequality]
+        )
+        if any(isinstance(bound, Covariance) for bound in bounds):
+            raise ValueError(
+                "A fairness bound is over all rows, and partial_fit sees some: use fit, or write "
+                "the bound as a function of the coefficients."
+            )
         if run is None:
             n = rows.X.shape[1]
             run = self._online = Online(
@@ -260,7 +280,7 @@ class LinearEstimator(BaseEstimator):
                 seed=seed_of(self.random_state),
                 dtype=self.dtype,
                 state=getattr(self, "_state", None),
-                **self._constraints(rows, labels, sensitive),
+                **self._constraints(rows, labels, None),
             )
         run.feed(self._batches(rows))
         if not run.finite:
@@ -271,13 +291,15 @@ class LinearEstimator(BaseEstimator):
             )
         self._state = run.state
         self._keep(run.x, max(run.steps, 1))
+        for name in ("result_", "certificate_", "violation_"):  # they were of other coefficients
+            self.__dict__.pop(name, None)
 
     def _batches(self, rows: Rows) -> list[PyTree]:
         """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up."""
         size, N = self.batch_size or BATCH, rows.X.shape[0]
         wide = 0
         if is_sparse(rows.X):
-            most = int(rows.X.getnnz(axis=1).max(initial=1))
+            most = int(np.diff(rows.X.indptr).max(initial=1))
             wide = max(1 << (max(most, 1) - 1).bit_length(), getattr(self, "_wide", 1))
             self._wide = wide
         batches = []

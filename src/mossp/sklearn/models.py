@@ -107,7 +107,7 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         return Rows(X, b, w), labels
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, sensitive: Any = None
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> MoSSPClassifier:
         """One step for each mini-batch of these rows, from where the last call ended.
 
@@ -124,7 +124,7 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
             raise ValueError(f"classes must stay those of the first call, {self.classes_}.")
         rows, labels = self._prepared(X, y, sample_weight, reset=False)
-        self._feed(rows, labels, sensitive)
+        self._feed(rows, labels)
         return self
 
     def _outputs(self) -> int | None:
@@ -187,13 +187,11 @@ class MoSSPRegressor(RegressorMixin, LinearEstimator):
         y = np.asarray(y, np.float64)
         return Rows(X, y, self._weights(X, sample_weight)), y
 
-    def partial_fit(
-        self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None
-    ) -> MoSSPRegressor:
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> MoSSPRegressor:
         """One step for each mini-batch of these rows, from where the last call ended."""
         rows, targets = self._prepared(X, y, sample_weight, reset=not hasattr(self, "coef_"))
         self._model_loss().check(rows[:2])
-        self._feed(rows, targets, sensitive)
+        self._feed(rows, targets)
         return self
 
     def _shaped(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:

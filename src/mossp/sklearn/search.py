@@ -95,15 +95,14 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         scorer = check_scoring(model, scoring=self.scoring)
         scores = []
         for train, test in folds.split(rows.X, targets):
-            w = rows.w[train]
-            part = Rows(rows.X[train], rows.b[train], w * (len(w) / w.sum()))
+            part = rows.at(train)
             attribute = None if sensitive is None else np.asarray(sensitive)[train]
             found = self._path(model, part, labels[train], attribute, x0)
             weight = {} if sample_weight is None else {"sample_weight": rows.w[test]}
             seen = rows.X[test], targets[test]
             scores.append([_score(scorer, model, r.x, *seen, weight) for r in found.results])
         self.scores_ = np.array(scores)
-        self.path_ = self._path(model, rows, labels, sensitive, x0)
+        self.path_ = self._path(model, rows.balanced(), labels, sensitive, x0)
         best = int(np.argmax(self.scores_.mean(axis=0)))
         self.lam_ = float(self.lams_[best])
         model.set_params(lam=self.lam_)
@@ -114,7 +113,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         if isinstance(self.lams, (int, np.integer)) and not isinstance(self.lams, bool):
             if self.lams < 1:
                 raise ValueError(f"lams must be at least 1, but {self.lams} was given.")
-            top = largest_strength(model, rows, x0)
+            top = largest_strength(model, rows.balanced(), x0)
             return np.geomspace(top, SMALLEST * top, self.lams)
         return np.sort(checked_strengths(self.lams))[::-1]
 
@@ -193,16 +192,31 @@ def _score(scorer: Any, model: Any, x: Any, X: Any, y: Any, weight: dict[str, An
 def largest_strength(model: LinearEstimator, rows: Rows, x0: Any) -> float:
     """The strength from which on all coefficients are zero, if no constraint forbids it.
 
-    h has the slope lam at 0: that is how steep f may be there, the intercept at its best.
+    They are where -grad f, the intercept at its best, is an element of dh(0).
     """
-    loss, data = LinearModel(model._model_loss()), tuple(rows)
+    loss, data, n = LinearModel(model._model_loss()), tuple(rows), rows.X.shape[1]
     with jax.enable_x64(True):
         oracles = Problem(loss, data).oracles(x0)
         slope = lambda x: np.asarray(full_gradient(oracles, jnp.asarray(x)))  # noqa: E731
         zero = np.zeros(oracles.structure.size)
         steep = 1e3 * float(np.abs(slope(zero)).max()) or 1.0
-    heavy = Problem(loss, data, model._regularizer(rows.X.shape[1], steep))
-    alone = oracles.structure.ravel(solve(heavy, x0, **model._settings()).x)
+    alone = solve(Problem(loss, data, model._regularizer(n, steep)), x0, **model._settings()).x
     with jax.enable_x64(True):
-        there = oracles.structure.unravel(slope(alone))["coef"]
-    return float(np.abs(there).max()) or 1.0
+        w = -slope(oracles.structure.ravel(alone))
+    on_coef = slice(*oracles.structure.slices["coef"])
+
+    def zeros(lam: float) -> bool:
+        reg = model._regularizer(n, lam).on(oracles.structure.slices)
+        left = np.asarray(reg.nearest_h(zero, w), float) - w
+        return bool(np.abs(left[on_coef]).max() <= 1e-9 * np.abs(w).max())
+
+    low, high = 0.0, steep
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2 if low else high / 2
+        if zeros(middle):
+            high = middle
+        else:
+            low = middle
+        if high < 1e-12 * steep:  # f is flat
+            return 1.0
+    return high

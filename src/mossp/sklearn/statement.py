@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from mossp.expressions import Expression, parse
-from mossp.fairness import Covariance
+from mossp.fairness import Covariance, Covariances
 from mossp.path import with_strength
 from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
 from mossp.structure import as_pytree
@@ -64,7 +64,7 @@ class OfCoefficients(eqx.Module):
         values = {
             name: part(x["coef"], x.get("intercept"))
             if isinstance(part, Expression)
-            else part(self.seen(x))
+            else part(x["coef"] if isinstance(part, Covariances) else self.seen(x))
             for name, part in zip(self.names, self.parts, strict=True)
         }
         return values if len(values) > 1 or isinstance(self.parts[0], Expression) else values["0"]
