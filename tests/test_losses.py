@@ -8,7 +8,25 @@ import scipy.sparse
 import scipy.special
 
 from mossp import losses
-from mossp.losses import Huber, Logistic, Loss, Softmax, Squared, huber, logistic, softmax, squared
+from mossp.losses import (
+    Huber,
+    HuberizedHinge,
+    LinearModel,
+    Logistic,
+    Loss,
+    Poisson,
+    Quantile,
+    Softmax,
+    Squared,
+    huber,
+    huberized_hinge,
+    logistic,
+    named,
+    poisson,
+    quantile,
+    softmax,
+    squared,
+)
 
 ROWS, FEATURES, CLASSES = 7, 4, 3
 
@@ -20,8 +38,10 @@ def problem(loss, rng=None):
     if isinstance(loss, Softmax):
         return rng.normal(size=(FEATURES, CLASSES)), A, rng.integers(0, CLASSES, size=ROWS)
     x = rng.normal(size=FEATURES)
-    if isinstance(loss, Logistic):
+    if isinstance(loss, Logistic | HuberizedHinge):
         return x, A, rng.choice([-1.0, 1.0], size=ROWS)
+    if isinstance(loss, Poisson):
+        return x, A, rng.integers(0, 5, size=ROWS).astype(float)
     return x, A, 3.0 * rng.normal(size=ROWS)
 
 
@@ -34,12 +54,32 @@ def reference(loss, x, A, b):
         rows = [scipy.special.logsumexp(s) - s[label] for label, s in zip(b, t, strict=True)]
     elif isinstance(loss, Huber):
         rows = scipy.special.huber(loss.delta, t - b)
+    elif isinstance(loss, HuberizedHinge):
+        short, d = 1 - b * t, loss.delta
+        rows = np.where(short > d, short - d / 2, np.maximum(short, 0) ** 2 / (2 * d))
+    elif isinstance(loss, Quantile):
+        r, tau, d = b - t, loss.tau, loss.delta
+        rows = np.where(r > d * tau, tau * r - d * tau**2 / 2, r**2 / (2 * d))
+        rows = np.where(r < d * (tau - 1), (tau - 1) * r - d * (1 - tau) ** 2 / 2, rows)
+    elif isinstance(loss, Poisson):
+        rows = np.exp(t) - b * t
     else:
         rows = (t - b) ** 2 / 2
     return np.mean(rows)
 
 
-READY = [logistic, squared, huber, Huber(0.3), softmax]
+READY = [
+    logistic,
+    huberized_hinge,
+    HuberizedHinge(2.0),
+    softmax,
+    squared,
+    huber,
+    Huber(0.3),
+    quantile,
+    Quantile(0.9, 2.0),
+    poisson,
+]
 
 
 @pytest.mark.parametrize("loss", READY, ids=repr)
@@ -297,3 +337,51 @@ def test_user_loss_needs_no_check():
 
 def test_public_names_exist():
     assert all(hasattr(losses, name) for name in losses.__all__)
+
+
+def test_linear_model_adds_an_intercept_and_weights():
+    for loss in (logistic, softmax, squared):
+        x, A, b = problem(loss)
+        w, shift = np.arange(1.0, ROWS + 1), np.ones(x.shape[1:]) * 0.3
+        with_ones = np.column_stack([A, np.ones(ROWS)])
+        longer = np.concatenate([x, shift[None]])
+        expected = np.mean(
+            [
+                w[i] * reference(loss, longer, with_ones[i : i + 1], b[i : i + 1])
+                for i in range(ROWS)
+            ]
+        )
+        with jax.enable_x64(True):
+            model, data = LinearModel(loss), (jnp.asarray(A), jnp.asarray(b), jnp.asarray(w))
+            value = model({"coef": jnp.asarray(x), "intercept": jnp.asarray(shift)}, data)
+            assert float(value) == pytest.approx(expected, rel=1e-12)
+            alone = model({"coef": jnp.asarray(x)}, (*data[:2], jnp.ones(ROWS)))
+            assert float(alone) == pytest.approx(reference(loss, x, A, b), rel=1e-12)
+        assert model.convex and model == LinearModel(loss)
+
+
+def test_losses_by_name():
+    assert named("huber:2") == Huber(2.0) and named("softmax") == softmax
+    assert named(" quantile : 0.9, 0.05") == Quantile(0.9, 0.05)
+    for text, says in {
+        "hubr": "Did you mean 'huber'",
+        "squared:1": "has 1 number, which does not suit Squared",
+        "huber:one": "numbers are needed",
+        "huber:nan": "numbers are needed",
+        "huber:-1": "positive, finite delta",
+        "quantile:1.5": "tau between 0 and 1",
+    }.items():
+        with pytest.raises(ValueError, match=says):
+            named(text)
+    with pytest.raises(TypeError, match="must be text"):
+        named(3)
+
+
+@pytest.mark.parametrize(("loss", "b", "says"), [
+    (huberized_hinge, [0.0, 1.0], "labels -1 and \\+1, but the data hold 0 and 1"),
+    (poisson, [1.0, -2.0], "1 of 2 targets are negative, the smallest -2"),
+    (quantile, [1.0, np.nan], "finite labels"),
+])  # fmt: skip
+def test_targets_that_do_not_suit(loss, b, says):
+    with pytest.raises(ValueError, match=says):
+        loss.check((np.eye(2), np.array(b)))

@@ -21,12 +21,14 @@ from mossp.regularizers import (
     LogSum,
     Nonnegative,
     Regularizer,
+    Relaxed,
     TransformedL1,
     TruncatedL1,
     TruncatedL1MinusL2,
     Weighted,
     Zero,
     check_regularizer,
+    named,
 )
 
 N = 6
@@ -401,3 +403,29 @@ def test_check_finds_a_proximal_map_that_leaves_the_domain():
 
     with pytest.raises(ValueError, match="where h is infinite"):
         check_regularizer(Leaky(L1(0.1)))
+
+
+def test_regularizers_by_name():
+    assert named("mcp:0.1,4") == MCP(0.1, 4.0) and named("none") == Zero()
+    assert named("l1").lam == 0.01 and named("l1:0.5", 0.2).lam == 0.2
+    assert named("truncated-l1:0.1,3") == TruncatedL1(0.1, 3)
+    for text, says in {
+        "l1-l3": "Did you mean",
+        "truncated-l1:0.1": "does not suit TruncatedL1",
+        "truncated-l1:0.1,2.5": "must be whole",
+        "l1:0.1,2": "has 2 numbers",
+        "l1:-1": "lam >= 0",
+        "none:1": "does not suit Zero",
+    }.items():
+        with pytest.raises(ValueError, match=says):
+            named(text)
+
+
+def test_relaxed_is_the_convex_part():
+    reg = MCP(0.5, 2.0)
+    relaxed, x, w = Relaxed(reg), np.array([3.0, 0.0, -0.2]), np.array([0.1, 0.2, -3.0])
+    assert relaxed.convex and float(relaxed.g(x)) == 0 and float(relaxed(x)) == float(reg.h(x))
+    np.testing.assert_array_equal(relaxed.prox_h(x, 0.5), reg.prox_h(x, 0.5))
+    np.testing.assert_array_equal(relaxed.nearest_h(x, w), reg.nearest_h(x, w))
+    assert not relaxed.subgradient_g(x).any() and not relaxed.nearest_g(x, w).any()
+    np.testing.assert_array_equal(relaxed.prox_g(x, 0.5), x)

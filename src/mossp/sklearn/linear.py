@@ -296,6 +296,7 @@ class LinearEstimator(BaseEstimator):
 
     def _batches(self, rows: Rows) -> list[PyTree]:
         """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up."""
+        rows = Rows(*(part[rows.w > 0] for part in rows))  # a row without weight is none
         size, N = self.batch_size or BATCH, rows.X.shape[0]
         wide = 0
         if is_sparse(rows.X):

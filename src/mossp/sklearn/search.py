@@ -219,4 +219,4 @@ def largest_strength(model: LinearEstimator, rows: Rows, x0: Any) -> float:
             low = middle
         if high < 1e-12 * steep:  # f is flat
             return 1.0
-    return high
+    return (1 + 1e-6) * high  # safely on the side of zeros
