@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,38 +13,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from mossp import losses
-from mossp.data import SparseRows, is_sparse
-from mossp.fairness import Covariance
+from mossp.data import is_sparse
 from mossp.losses import LinearModel, Predictive
-from mossp.online import Online
 from mossp.problem import Problem
 from mossp.result import Result, Status
 from mossp.sklearn.statement import constraint_of, on_coefficients, regularizer_of, seed_of
+from mossp.sklearn.streams import Rows, Streaming
 from mossp.solve import solve
 
 PyTree = Any
 
-BATCH = 32  # rows a step of partial_fit
 UNEVEN = 1e3  # scales of the features this far apart make any method slow
-
-
-class Rows(NamedTuple):
-    """Checked data: features, targets as the loss wants them, weights."""
-
-    X: Any
-    b: np.ndarray
-    w: np.ndarray
-
-    def balanced(self) -> Rows:
-        """With weights whose mean is 1: the strength of a regulariser keeps its meaning."""
-        return self._replace(w=self.w * (len(self.w) / self.w.sum()))
-
-    def at(self, rows: np.ndarray) -> Rows:
-        """Some of the rows."""
-        w = self.w[rows]
-        if not w.sum() > 0:
-            raise ValueError("sample_weight is zero for all rows of a fold: use fewer folds.")
-        return Rows(self.X[rows], self.b[rows], w).balanced()
 
 
 PARAMETERS = """
@@ -71,7 +50,7 @@ whole of `mossp.solve`'s answer. A ConvergenceWarning says that the certificate 
 """
 
 
-class LinearEstimator(BaseEstimator):
+class LinearEstimator(Streaming, BaseEstimator):
     """A linear model under a regulariser and constraints. Subclasses say what targets are."""
 
     def __init__(
@@ -231,8 +210,7 @@ class LinearEstimator(BaseEstimator):
         return self
 
     def _take(self, result: Result, rows: Rows) -> None:
-        self._online: Online | None = None
-        self._state: Any = None
+        self._online = self._state = None
         self.result_ = result
         self.certificate_ = result.certificate
         self.violation_ = result.violation
@@ -256,68 +234,6 @@ class LinearEstimator(BaseEstimator):
 
     def _shaped(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:
         return np.atleast_2d(coef), np.atleast_1d(intercept)
-
-    # Streams ------------------------------------------------------------------------------
-
-    def _feed(self, rows: Rows, labels: np.ndarray) -> None:
-        """One step of the run a mini-batch of these rows."""
-        run: Online | None = getattr(self, "_online", None)
-        bounds = (
-            self.inequality if isinstance(self.inequality, (list, tuple)) else [self.inequality]
-        )
-        if any(isinstance(bound, Covariance) for bound in bounds):
-            raise ValueError(
-                "A fairness bound is over all rows, and partial_fit sees some: use fit, or write "
-                "the bound as a function of the coefficients."
-            )
-        if run is None:
-            n = rows.X.shape[1]
-            run = self._online = Online(
-                LinearModel(self._model_loss()),
-                self._start(n, warm=True),
-                regularizer=self._regularizer(n, self.lam),
-                method=self.method,
-                seed=seed_of(self.random_state),
-                dtype=self.dtype,
-                state=getattr(self, "_state", None),
-                **self._constraints(rows, labels, None),
-            )
-        run.feed(self._batches(rows))
-        if not run.finite:
-            self._online = None
-            raise ValueError(
-                "The run has left for infinity on this stream: scale the features first "
-                "(sklearn.preprocessing.StandardScaler)."
-            )
-        self._state = run.state
-        self._keep(run.x, max(run.steps, 1))
-        for name in ("result_", "certificate_", "violation_"):  # they were of other coefficients
-            self.__dict__.pop(name, None)
-
-    def _batches(self, rows: Rows) -> list[PyTree]:
-        """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up."""
-        rows = Rows(*(part[rows.w > 0] for part in rows))  # a row without weight is none
-        size, N = self.batch_size or BATCH, rows.X.shape[0]
-        wide = 0
-        if is_sparse(rows.X):
-            most = int(np.diff(rows.X.indptr).max(initial=1))
-            wide = max(1 << (max(most, 1) - 1).bit_length(), getattr(self, "_wide", 1))
-            self._wide = wide
-        batches = []
-        for first in range(0, N, size):
-            chosen = np.arange(first, first + size)
-            real = chosen < N
-            chosen = np.where(real, chosen, first)
-            X = rows.X[chosen]
-            w = rows.w[chosen] * real * (size / real.sum())
-            batches.append((SparseRows.of(X, width=wide) if wide else X, rows.b[chosen], w))
-        return batches
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is compiled; what the run needs to go on is numbers, and stays."""
-        state = dict(super().__getstate__())
-        state.pop("_online", None)
-        return state
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "coef_")

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from mossp import losses
 from mossp.losses import Predictive
-from mossp.sklearn.linear import PARAMETERS, LinearEstimator, Rows
+from mossp.sklearn.linear import PARAMETERS, LinearEstimator
+from mossp.sklearn.streams import Rows
 
 
 def has_probabilities(model: Any) -> bool:

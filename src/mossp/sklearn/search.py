@@ -18,8 +18,9 @@ from mossp.path import Path, checked_strengths, path
 from mossp.problem import Problem
 from mossp.regularizers import Zero
 from mossp.result import Status
-from mossp.sklearn.linear import LinearEstimator, Rows
+from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.statement import regularizer_of
+from mossp.sklearn.streams import Rows
 from mossp.solve import solve
 from mossp.stationarity import full_gradient
 
