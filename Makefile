@@ -2,6 +2,7 @@
 #
 #   make run     solve the built-in example        make test    run the tests
 #   make lint    ruff, mypy, order of imports      make bench   measure the speed
+#   make docs    the pages, in docs/build/html     make examples   run the examples
 #   make clean   remove .venv, caches and reports
 
 PYTHON ?= python3
@@ -12,7 +13,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
-.PHONY: run test lint bench clean
+DOCS_ARGS ?=
+
+.PHONY: run test lint bench docs examples clean
 
 run: $(VENV)/.installed-cli
 	@$(BIN)/mossp solve $(RUN_ARGS)
@@ -29,8 +32,16 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	@$(BIN)/python benchmarks/speed.py
 
+# Warnings are errors. DOCS_ARGS="-D plot_gallery=0" leaves the examples out.
+docs: $(VENV)/.installed-docs
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html $(DOCS_ARGS) docs docs/build/html
+	@echo "Pages: docs/build/html/index.html"
+
+examples: $(VENV)/.installed-cli
+	@for script in examples/*.py; do echo $$script; MPLBACKEND=agg $(BIN)/python $$script || exit 1; done
+
 clean:
-	rm -rf $(VENV) build dist mossp-report
+	rm -rf $(VENV) build dist mossp-report docs/build docs/api docs/gallery
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
