@@ -1,5 +1,6 @@
 """What all tests share, the examples in docstrings included."""
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+# Where torch is absent, importing its optimizer is an error that says what to install.
+collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch.py"]
 
 MAPS = Path("/proc/self/maps")
 ENOUGH = 30_000  # of the 65,530 memory maps that Linux gives a process

@@ -18,10 +18,10 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+templates_path = ["_templates"]
 exclude_patterns = ["build", "**/GALLERY_HEADER.rst"]
 nitpicky = False
 
-myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
@@ -47,6 +47,7 @@ html_css_files = ["mossp.css"]
 html_show_sourcelink = False
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
+    "header_links_before_dropdown": 4,
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": True,
     "footer_start": ["copyright"],

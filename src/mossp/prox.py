@@ -41,8 +41,10 @@ def aligned(v: Array, *numbers: Array) -> tuple[Any, ...]:
     v = xp.asarray(v)
     if not xp.isdtype(v.dtype, "real floating"):
         v = xp.asarray(v, dtype=float)
-    # A plain Python number adapts to the dtype of v by itself; np.float64 would not.
-    same = (float(a) if type(a) in (int, float) else xp.asarray(a, dtype=v.dtype) for a in numbers)
+    # A plain Python number adapts to the dtype of v by itself; np.float64 would not. In torch,
+    # comparing one gives no tensor, and `where` needs one.
+    adapt = (int, float) if not array_api_compat.is_torch_namespace(xp) else ()
+    same = (float(a) if type(a) in adapt else xp.asarray(a, dtype=v.dtype) for a in numbers)
     return xp, v, *same
 
 
@@ -76,6 +78,11 @@ def nonzero(xp: Any, x: Array) -> Array:
 def positive_part(xp: Any, x: Array) -> Array:
     """max(x, 0), entry by entry."""
     return xp.clip(x, 0.0, None)
+
+
+def sign(xp: Any, x: Array) -> Array:
+    """-1, 0 or 1; torch's own, since the compatible one looks for NaN at some cost."""
+    return x.sign() if array_api_compat.is_torch_namespace(xp) else xp.sign(x)
 
 
 def root(xp: Any, q: Array) -> Array:
@@ -129,7 +136,7 @@ def prox_capped(v: Array, mu: Array, lam: Array, theta: Array) -> Array:
     """
     xp, v, mu, lam, theta = aligned(v, mu, lam, theta)
     a = xp.abs(v)
-    return xp.sign(v) * xp.minimum(a, xp.clip(a - mu * lam, theta, None))
+    return sign(xp, v) * xp.minimum(a, xp.clip(a - mu * lam, theta, None))
 
 
 def prox_huber(v: Array, mu: Array, lam: Array, gamma: Array) -> Array:
@@ -141,7 +148,7 @@ def prox_huber(v: Array, mu: Array, lam: Array, gamma: Array) -> Array:
     """
     xp, v, mu, lam, gamma = aligned(v, mu, lam, gamma)
     near = xp.abs(v) <= lam * (gamma + mu)
-    return xp.where(near, v * (gamma / (gamma + mu)), v - mu * lam * xp.sign(v))
+    return xp.where(near, v * (gamma / (gamma + mu)), v - mu * lam * sign(xp, v))
 
 
 def prox_scad(v: Array, mu: Array, lam: Array, a: Array) -> Array:
@@ -152,9 +159,9 @@ def prox_scad(v: Array, mu: Array, lam: Array, a: Array) -> Array:
     array([ 0.5       ,  1.66666667, -8.        ])
     """
     xp, v, mu, lam, a = aligned(v, mu, lam, a)
-    size, sign = xp.abs(v), xp.sign(v)
-    middle = v * ((a - 1) / (a - 1 + mu)) + sign * (lam * (mu / (a - 1 + mu)))
-    outer = xp.where(size <= lam * (a + mu), middle, v - mu * lam * sign)
+    size, signs = xp.abs(v), sign(xp, v)
+    middle = v * ((a - 1) / (a - 1 + mu)) + signs * (lam * (mu / (a - 1 + mu)))
+    outer = xp.where(size <= lam * (a + mu), middle, v - mu * lam * signs)
     return xp.where(size <= lam, v, outer)
 
 
@@ -174,7 +181,7 @@ def prox_log_sum(v: Array, mu: Array, lam: Array, theta: Array) -> Array:
     # Each form cancels where the other does not.
     falls = b < 0
     x = xp.where(falls, 2 * theta * a / xp.where(falls, r - b, 1.0), 0.5 * (b + r))
-    return xp.where(mu * lam == 0, v, xp.sign(v) * x)
+    return xp.where(mu * lam == 0, v, sign(xp, v) * x)
 
 
 def prox_transformed(v: Array, mu: Array, lam: Array, a: Array) -> Array:
@@ -207,7 +214,7 @@ def prox_transformed(v: Array, mu: Array, lam: Array, a: Array) -> Array:
     for _ in range(8):
         x = newton(x, c_, size_)
     x = newton(x, c, size)  # this step carries the derivative
-    return xp.where(mu * lam == 0, v, xp.sign(v) * x * a)
+    return xp.where(mu * lam == 0, v, sign(xp, v) * x * a)
 
 
 # --- norms ---------------------------------------------------------------------------------------
@@ -270,16 +277,17 @@ def water_level(xp: Any, a: Array, t: Array, total: Array, among: Array) -> Arra
     marks, turns = xp.concat([a, a - t]), xp.concat([turn, -turn])
     order = xp.argsort(-marks)
     marks, turns = xp.take(marks, order), xp.take(turns, order)
-    reached = xp.cumulative_sum(xp.cumulative_sum(turns)[:-1] * (marks[:-1] - marks[1:]))
-    passed = xp.sum(xp.astype(reached <= total, order.dtype))
+    opened = xp.cumulative_sum(turns)
+    zero = xp.zeros_like(marks[:1])
+    gains = xp.concat([zero, opened[:-1] * (marks[:-1] - marks[1:])])
+    reached = xp.cumulative_sum(gains)  # the sum at each of the marks
+    passed = xp.sum(xp.astype(reached <= total, order.dtype)) - 1
     high = marks[passed]
     low = marks[xp.where(passed + 1 < marks.shape[0], passed + 1, passed)]
-    # On the segment every entry is full, partial or empty; then the equation is linear.
-    partial = among & (a >= high) & (a - t <= low)
-    full = xp.astype(among & (a - t >= high) & ~partial, a.dtype)
-    count = xp.sum(xp.astype(partial, a.dtype))
-    tau = xp.sum(xp.where(partial, a, 0.0)) - (total - xp.sum(full * t))
-    tau = xp.where(count == 0, high, tau / nonzero(xp, count))
+    # Between two marks the sum is linear. How many entries are open there is counted, not found by
+    # comparing a - t with a copy of itself, which a compiler may round otherwise.
+    count = opened[passed]
+    tau = high - xp.where(count == 0, 0.0, (total - reached[passed]) / nonzero(xp, count))
     return xp.minimum(xp.maximum(tau, low), high)
 
 
@@ -293,7 +301,7 @@ def prox_top_k(v: Array, t: Array, k: Array) -> Array:
     xp, v, t, k = aligned(v, t, k)
     a = xp.abs(v)
     tau = positive_part(xp, water_level(xp, a, t, k * t, a >= 0))
-    return v - xp.sign(v) * xp.clip(a - tau, 0.0, t)
+    return v - sign(xp, v) * xp.clip(a - tau, 0.0, t)
 
 
 def prox_top_k_l2(v: Array, t: Array, k: Array) -> Array:
@@ -343,4 +351,4 @@ def prox_top_k_l2(v: Array, t: Array, k: Array) -> Array:
     kappa = at(u, a, t)[2]
     theta = u * kappa
     x = xp.where(head, xp.maximum(a - t, theta), xp.minimum(kappa * a, theta))
-    return xp.where(t == 0, v, xp.sign(v) * x)
+    return xp.where(t == 0, v, sign(xp, v) * x)
