@@ -212,7 +212,7 @@ def test_carets(text, position, part):
 def test_other_columns():
     columns: Any
     for columns, text, part in [
-        (4, "age = 1", "the columns have numbers here, x[0] to x[3]"),
+        (4, "age = 1", "but x[0] to x[3]: names come with a data frame"),
         (["a", "a"], "a = 1", "2 columns are called 'a'"),
         (["a\nb"], "ab = 1", "x['a\\nb']"),
         (["身長", "b"], "身長*c = 1", "no column `c`"),

@@ -61,7 +61,7 @@ def refusal(act, *arguments, **options) -> str:
     ("a.csv", b"\n" + ROWS.replace(b",", b" , ").replace(b"\n", b"\n\n"), None),
     ("a.csv", ROWS.replace(b"Ulm", b'"Ulm"').replace(b"true", b"True")[:-1], None),
     ("a.tsv", ROWS.replace(b",", b"\t"), None),
-    ("a.csv.gz", gzip.compress(ROWS), None),
+    ("a.csv.gz", gzip.compress(ROWS, mtime=0), None),
     ("a.parquet", parquet(pl.read_csv(io.BytesIO(ROWS))), None),
     ("a.pq", parquet(pl.read_csv(io.BytesIO(ROWS)).cast({"town": pl.Categorical})), None),
     ("a.txt", ROWS.replace(b",", b"\t"), "tsv"),
@@ -80,7 +80,7 @@ def test_the_same_rows_in_every_format(name, content, format, tmp_path):
 
 @pytest.mark.parametrize("name", ["a.svm", "a.libsvm", "a.svmlight", "a", "a.gz", "a.svm.gz"])
 def test_libsvm(name, tmp_path):
-    table = read(put(tmp_path / name, gzip.compress(SVM) if name.endswith("gz") else SVM))
+    table = read(put(tmp_path / name, gzip.compress(SVM, mtime=0) if name.endswith("gz") else SVM))
     features = Features.learn(table, None, standardize=False)
     assert features.names == table.columns == ("x1", "x2", "x3", "x4")
     assert isinstance(features.matrix(table), scipy.sparse.csr_matrix)
@@ -114,8 +114,8 @@ BROKEN = {
     "utf16.csv": ("a,b\n1,2\n".encode("utf-16"), "line 1: this is another encoding than UTF-8"),
     "cut.parquet": (parquet(pl.DataFrame({"a": [1, 2]}))[:-9], "damaged, cut short or not a Parq"),
     "text.parquet": (ROWS, "damaged, cut short or not a Parquet"),
-    "cut.csv.gz": (gzip.compress(ROWS)[:-12], "packed by gzip, but damaged"),
-    "bad.csv.gz": (gzip.compress(ROWS)[:20] + b"\xff" * 30, "packed by gzip, but damaged"),
+    "cut.csv.gz": (gzip.compress(ROWS, mtime=0)[:-12], "packed by gzip, but damaged"),
+    "bad.csv.gz": (gzip.compress(ROWS, mtime=0)[:20] + b"\xff" * 30, "packed by gzip, but damaged"),
     "bad.svm": (b"1 1:1\n2 0:1\n", "line 2: the index 0 is not positive"),
     "a.xlsx": (b"x", "must be csv, tsv, parquet or libsvm, but its name does not tell"),
 }  # fmt: skip
@@ -267,7 +267,7 @@ TRAINED = Features.learn(frame(Age=[1, 2], y=[0, 1]), "y")
     (lambda: Features.learn(MANY, "c1", exclude=["c2", "d"]), ("no column 'd'",)),
     (lambda: Features.learn(MANY, "c1", exclude=MANY.columns), ("No column of memory is left",)),
     (lambda: Features.learn(frame(y=[1, 2]), "y"), ("No column of memory is left",)),
-    (lambda: target_of(MANY, None), ("must be the target: it has 'c0'", "and 3 more")),
+    (lambda: target_of(MANY, None), ("must be the target (--target): it has 'c0'", "and 3 more")),
     (lambda: Features.learn(LIBSVM, "x1"), ("rows is a LIBSVM file", "leave the target 'x1' out")),
     (lambda: target_of(LIBSVM, "y"), ("rows is a LIBSVM file",)),
     (lambda: TRAINED.matrix(LIBSVM), ("LIBSVM file, but the training data were a table with",)),

@@ -105,8 +105,7 @@ def by_jax(method, reg):
         def step(state, rows, now):
             return method.step(oracles, Parameters(*now), state, oracles.source.batch(rows, B))
 
-        # With the flags in conftest.py a compiled `prox_top_k` is wrong at some points.
-        step = step if isinstance(reg, mossp.TruncatedL1) else jax.jit(step)
+        step = jax.jit(step)
         state, states = method.init(oracles, jnp.asarray(X0), jnp.zeros(n)), []
         for rows, *now in zip(ROWS, MU, RHO, ALPHA, strict=True):
             state = step(state, jnp.asarray(rows, jnp.int32), now)

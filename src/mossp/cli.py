@@ -20,6 +20,7 @@ import math
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,7 +118,8 @@ def application() -> Any:
     @app.command("fit")
     def fit_command(
         train: Annotated[
-            Path, typer.Argument(help="CSV, TSV, Parquet or LIBSVM.", show_default=False)
+            Path,
+            typer.Argument(help="CSV, TSV, Parquet or LIBSVM.", metavar="FILE", show_default=False),
         ],
         target: Annotated[
             str | None, option(help="The column to predict; LIBSVM has its labels.")
@@ -178,7 +180,7 @@ def application() -> Any:
         no_report: Annotated[bool, option("--no-report", help="Write no report.")] = False,
         as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
     ) -> int:
-        """Fit a sparse linear model under constraints to a file of your own."""
+        """Fit a sparse model to a file of your own."""
         wanted = {
             "train": train, "target": target, "loss": loss, "regularizer": regularizer,
             "equality": equality or (), "inequality": inequality or (),
@@ -202,7 +204,10 @@ def application() -> Any:
             str | None, option(help="csv, tsv, parquet or libsvm, where the name does not tell.")
         ] = None,
     ) -> int:
-        """Predict with a fitted model: one row a row, with probabilities where it has them."""
+        """Predict with a fitted model.
+
+        One line for each row of the data, with probabilities where the model has them.
+        """
         return _predict(model, data, out, format)
 
     @app.command("show")
@@ -210,7 +215,7 @@ def application() -> Any:
         model: Annotated[Path, typer.Argument(help="What `mossp fit` wrote.", show_default=False)],
         as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
     ) -> int:
-        """Show a fitted model: coefficients by name, certificate, scores."""
+        """Show a fitted model."""
         return _show(model, as_json)
 
     @app.command("solve")
@@ -243,7 +248,10 @@ def application() -> Any:
         as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
         no_report: Annotated[bool, option("--no-report", help="Write no report.")] = False,
     ) -> int:
-        """Solve the built-in example (sparse logistic regression on a sphere) or FILE.py:NAME."""
+        """Solve the built-in example, or your own.
+
+        The example is sparse logistic regression on a sphere, on scikit-learn's tumour data.
+        """
         settings = {
             "method": method, "steps": steps, "batch_size": batch_size, "replicas": replicas,
             "seed": seed, "tol": tol, "schedule": schedule, "starts": starts, "polish": polish,
@@ -276,7 +284,10 @@ def application() -> Any:
             option(help="Weight of the regulariser on the sphere; may be repeated. 0.01."),
         ] = None,
     ) -> int:
-        """Run the paper's experiments. An interrupted run goes on where it was."""
+        """Run the paper's experiments.
+
+        An interrupted run goes on where it was.
+        """
         try:
             return _reproduce(which, out, data_dir, quick, budget, lam)
         except KeyboardInterrupt:
@@ -303,7 +314,7 @@ def _fit(wanted: dict[str, Any], out: Path, report: Path | None, as_json: bool) 
         raise ValueError(f"There is no folder {out.parent} for {out.name}: make it first.")
     _check_folder("--report", report)
     keep_compiled_programs()
-    request = fitting.Request(**wanted)
+    request, began, older = fitting.Request(**wanted), time.perf_counter(), out.exists()
     with contextlib.redirect_stdout(sys.stderr), _plain_warnings():
         fitted = fitting.fit(request)
         fitted.model.save(out)
@@ -315,9 +326,10 @@ def _fit(wanted: dict[str, Any], out: Path, report: Path | None, as_json: bool) 
         _print_model(fitted.model)
     sys.stdout.flush()
     said = sys.stderr if as_json else sys.stdout
-    print(f"Model: {out}", file=said)
+    print(f"Model: {out}{' (the older one is replaced)' * older}", file=said)
     if page is not None:
         print(f"Report: {page}", file=said)
+    print(f"All of it took {time.perf_counter() - began:.0f} s", file=said)
     return _code(fitted.result)
 
 
@@ -412,6 +424,9 @@ def _print_model(model: Any) -> None:
         both = (numbers.coefficient(v) for v in (model.intercept[c], intercept[c]))
         table.add_row("(intercept)", *which, *both)
     console.print(table)
+    if model.kind == "classifier" and not several:
+        called = f"{model.target} = " if model.target else "the class "
+        console.print(f"positive coefficients speak for {called}{model.classes[1]}")
     hidden, zeros = len(entries) - MOST_SHOWN, model.coef.size - len(entries)
     if hidden > 0:
         console.print(f"and {hidden} smaller ones; `mossp show --json` has all")
@@ -462,6 +477,7 @@ def _solve(which: str | None, settings: dict[str, Any], out: Path | None, as_jso
     if as_json:
         print(json.dumps(as_object(result, names), allow_nan=False))
     else:
+        print(title)
         _print_result(result)
     sys.stdout.flush()
     if out is not None:

@@ -393,7 +393,8 @@ class _Reader:
     def column(self, name: str, node: ast.AST) -> int:
         if self.names is None:
             numbered = f"x[0] to x[{self.size - 1}]"
-            self.fail(f"There is no {name!r}: the columns have numbers here, {numbered}.", node)
+            where = "names come with a data frame, and a scaler keeps them by set_output"
+            self.fail(f"There is no {name!r}, but {numbered}: {where}.", node)
         if (count := self.names.count(name)) > 1:
             self.fail(f"{count} columns are called {name!r}: use the number, as in x[0].", node)
         if count == 1:

@@ -204,6 +204,11 @@ def _levels(table: Table, name: str, rows: np.ndarray) -> tuple[str, ...] | None
     if 0 < 2 * len(odd) <= len(levels):
         row = np.flatnonzero(texts == odd[0])[0] + 1
         because = f", being text since row {row} holds {odd[0]!r}"
+    if 0 < 10 * len(odd) <= len(levels):
+        raise TableError(
+            f"The column {name!r} of {table.path} holds {odd[0]!r} in row {row}, where nearly all "
+            f"others are numbers: mend it, or exclude the column (--exclude {name!r})."
+        )
     if len(levels) > MOST_LEVELS or len(levels) == len(texts[rows]) > 1:
         raise TableError(
             f"The column {name!r} of {table.path} has {len(levels)} different texts in "

@@ -20,7 +20,7 @@ def find(text: Any, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
         raise TypeError(f"The name of a {what} must be text, but {text!r} was given.")
     name, colon, rest = (part.strip() for part in text.partition(":"))
     if name not in table:
-        near = difflib.get_close_matches(name, table, n=1)
+        near = difflib.get_close_matches(name, table, n=1, cutoff=0.45)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"There is no {what} {name!r}: choose {', '.join(table)}.{hint}")
     try:

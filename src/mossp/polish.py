@@ -43,6 +43,7 @@ from mossp.constants import start_vector
 from mossp.data import Finite
 from mossp.dual import constrained_prox
 from mossp.feasibility import constraints_and_jacobian, into_domain, on_host
+from mossp.interrupt import Interrupt
 from mossp.problem import Oracles
 from mossp.stationarity import ACTIVE, bounded_least_squares
 
@@ -89,7 +90,8 @@ class Look(NamedTuple):
 class Polisher:
     """Newton's method from one point. Counts what it costs."""
 
-    def __init__(self, oracles: Oracles, x: Vector) -> None:
+    def __init__(self, oracles: Oracles, x: Vector, interrupt: Interrupt | None = None) -> None:
+        self.interrupt = interrupt or Interrupt()
         self.oracles, self.regularizer = oracles, on_host(oracles)
         self.some = thinned(oracles)  # rows for the Hessian
         self.secants: tuple[Any, list[np.ndarray]] = (None, [])
@@ -396,6 +398,8 @@ class Polisher:
         if patient and len(x) <= DENSE:  # compiled with the rest, not by the run that needs it
             self.minimum(at, np.eye(len(x)) / self.long, np.linalg.norm(at.J, axis=1))
         for k in range(STEPS):
+            if self.interrupt.received:
+                return first, best, k
             after = self.patient_step(at) if patient else self.step(at)
             if after is None:
                 return first, best, k
@@ -408,13 +412,16 @@ class Polisher:
         return first, best, STEPS
 
 
-def polish(oracles: Oracles, x: Vector, tol: float, patient: bool = True) -> Polished:
+def polish(
+    oracles: Oracles, x: Vector, tol: float, patient: bool = True,
+    interrupt: Interrupt | None = None,
+) -> Polished:  # fmt: skip
     """The KKT point that x leads to, with its proof; x itself where none is better.
 
     A patient search need not start near it.
     """
     x = np.asarray(x)
-    polisher = Polisher(oracles, x)
+    polisher = Polisher(oracles, x, interrupt)
     first, last, steps = polisher.run(x, tol, patient)
     end, s_h = last, np.asarray(polisher.regularizer.nearest_h(last.x, -last.W), np.float64)
     left = polisher.proved(end, s_h)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mossp.certificate import Witness
+from mossp.interrupt import Interrupt
 from mossp.polish import Polished, polish
 from mossp.problem import Oracles
 
@@ -14,8 +15,8 @@ from mossp.problem import Oracles
 class Polishing:
     """The polishing of a run: every replica until it succeeds, and what that costs a replica."""
 
-    def __init__(self, oracles: Oracles, tol: float) -> None:
-        self.oracles, self.tol = oracles, tol
+    def __init__(self, oracles: Oracles, tol: float, interrupt: Interrupt) -> None:
+        self.oracles, self.tol, self.interrupt = oracles, tol, interrupt
         self.found: dict[int, Polished] = {}
         self.rival: Polished | None = None  # from the convex relaxation
         self.gradients, self.products = 0, 0
@@ -31,7 +32,7 @@ class Polishing:
             if r in self.found:
                 continue
             patient = last or (k == 0 and self.oracles.convex)
-            found = polish(self.oracles, xs[r], self.tol, patient)
+            found = polish(self.oracles, xs[r], self.tol, patient, self.interrupt)
             gradients.append(found.gradients)
             products.append(found.products)
             if found.residual <= self.tol or (last and found.improved):
@@ -42,8 +43,8 @@ class Polishing:
 
     def relax(self, x: np.ndarray) -> None:
         """The critical point that the answer without -g leads to; it is kept beside the run's."""
-        start = polish(self.oracles.relaxed(), x, self.tol)
-        rival = polish(self.oracles, start.witness.x, self.tol)
+        start = polish(self.oracles.relaxed(), x, self.tol, interrupt=self.interrupt)
+        rival = polish(self.oracles, start.witness.x, self.tol, interrupt=self.interrupt)
         self.gradients += start.gradients + rival.gradients
         self.products += start.products + rival.products
         self.rival = rival if rival.residual <= self.tol else None

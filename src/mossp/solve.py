@@ -145,7 +145,8 @@ class Solve:
         self.structure = Structure.of(arguments.x0)
         self.stream = problem.data if isinstance(problem.data, Stream) else None
         self.notes: list[str] = []
-        self.polishing = Polishing(self.oracles, arguments.tol)
+        self.interrupt = Interrupt()
+        self.polishing = Polishing(self.oracles, arguments.tol, self.interrupt)
         if arguments.chosen:
             self.notes.append(f"Chosen: {arguments.chosen}.")
         self.form = arguments.method.form(self.oracles)
@@ -158,7 +159,7 @@ class Solve:
         check_mean(problem, self.oracles, self.given, arguments.dtype)
 
     def run(self) -> Result:
-        with Interrupt() as interrupt:
+        with self.interrupt as interrupt:
             self.loop = self.prepare()
             rows, count = self.trace_rows()
             self.watch = Watch(
@@ -172,6 +173,8 @@ class Solve:
                 if self.relaxes() and not self.arrived:
                     self.polishing.relax(self.start)
                 spent = self.seconds()
+                if interrupt.received:
+                    self.early = Status.INTERRUPTED
                 if self.watch.first.finite.all() and not self.arrived:
                     self.loop.compile()
                 self.clock = time.perf_counter() - spent
@@ -400,6 +403,8 @@ class Solve:
         verdict = judge(
             self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws()
         )
+        # A signal that came too late for the run must still end what the run is a part of.
+        status = Status.INTERRUPTED if self.interrupt.received else verdict.status
         tunings = sum(k < self.loop.k or k == 0 for k in self.loop.events.retune_at)
         each = hessian_products(self.draws, a.drawn)
         if a.method.momentum.full:
@@ -409,7 +414,7 @@ class Solve:
             fun=float(verdict.funs[verdict.best]),
             violation=float(verdict.violations[verdict.best]),
             success=verdict.success,
-            status=verdict.status,
+            status=status,
             message=verdict.message,
             certificate=verdict.certificate,
             # Of replicas that share their start.

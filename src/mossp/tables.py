@@ -151,6 +151,8 @@ def _csv(path: Path, data: bytes, format: str) -> Table:
     )
     names = [name.strip() for name in next(rows)]
     _check_names(path, names)
+    if len(names) == 1 and ";" in names[0]:
+        raise TableError(f"{path} seems to have ';' between its columns: save it with commas.")
     csv.writer(buffer, lineterminator="\n").writerows(rows)
     if not buffer.tell():
         raise TableError(f"{path} names its columns, but it has no rows.")
@@ -296,7 +298,9 @@ def check_target(table: Table, target: str | None) -> None:
             f"{target!r} out."
         )
     if table.X is None and target is None:
-        raise TableError(f"One column of {table.path} must be the target: it has {_list(table)}.")
+        raise TableError(
+            f"One column of {table.path} must be the target (--target): it has {_list(table)}."
+        )
     check_known(table, [] if target is None else [target])
 
 

@@ -136,7 +136,9 @@ def _pair(token: bytes, path: Path, line: int) -> tuple[int, float]:
         raise DataError(f"the index {_shown(left)} is too large", path, line)
     index = int(left)
     if index < 1:
-        raise DataError(f"the index {index} is not positive: indices start at 1", path, line)
+        raise DataError(f"the index {index} is not positive: indices start at 1 "
+            "(scikit-learn: zero_based=False)", path, line,
+        )  # fmt: skip
     return index, _number(right, f"the value of index {index}", path, line)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,7 +92,7 @@ def fit(request: Request) -> Fitted:
     estimator = stated(request, features, loss, classes, len(np.unique(train.y)))
     search = None
     if ":" not in request.regularizer and request.regularizer != "none":
-        search = estimator = PathCV(estimator, cv=FOLDS)
+        search = estimator = PathCV(estimator, cv=FOLDS, verbose=sys.stderr.isatty())
     estimator.fit(train.X, train.y, sensitive=train.z)
     estimator = estimator if search is None else search.estimator_
     scores = {"train": score(estimator, train)}
@@ -125,7 +126,7 @@ def as_numbers(y: np.ndarray, request: Request, loss: str) -> np.ndarray:
     if y.dtype.kind in "U":
         raise TableError(
             f"The loss {loss} needs numbers, but the target {request.target!r} holds text such as "
-            f"{y[0]!r}: use --loss logistic."
+            f"{y.tolist()[0]!r}: use --loss logistic."
         )
     return y.astype(float)
 

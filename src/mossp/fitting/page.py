@@ -22,7 +22,7 @@ ROOM = 2.5  # of its figure, in units of the model's largest coefficient
 
 def report(fitted: Fitted, request: Request, folder: Path) -> Path:
     """Write a page with coefficients by name, certificate, scores, ROC curves and the path."""
-    extras = [scores_part(fitted)]
+    extras = [asked_part(fitted), scores_part(fitted)]
     strengths = fitted.search.path_ if fitted.search is not None else path_of(fitted)
     if strengths is not None:
         extras.append(path_part(fitted, strengths))
@@ -30,6 +30,22 @@ def report(fitted: Fitted, request: Request, folder: Path) -> Path:
     return write_page(
         fitted.result, folder, title=f"A model of {what}", names=fitted.names, extras=extras
     )
+
+
+def asked_part(fitted: Fitted) -> Extra:
+    """The model as it was asked for."""
+    model, about = fitted.model, fitted.model.about
+    rows = [("loss", model.loss), ("regulariser", about["regularizer"])]
+    rows += [("equality", text) for text in about["equality"]]
+    rows += [("inequality", text) for text in about["inequality"]]
+    for kind, what in (("parity", "all rows"), ("opportunity", "rows of the positive class")):
+        if about[kind] is not None:
+            bound = f"covariance of {about['sensitive']} with the margin within {about[kind]:g}"
+            rows.append((kind, f"{bound}, over {what}"))
+    if model.classes is not None and len(model.classes) == 2:
+        rows.append(("positive coefficients", f"speak for {model.classes[1]}"))
+    note = "Constraints are on the coefficients below."
+    return Extra("What was asked for", ("", ""), rows, [], note)
 
 
 def scores_part(fitted: Fitted) -> Extra:

@@ -129,7 +129,7 @@ def put(text: str, target: Path) -> Path:
 
 def _settings(result: Result) -> list[tuple[str, str]]:
     shown = {**result.settings, "tol": result.tol}
-    return [(name.replace("_", " "), numbers.setting(v)) for name, v in shown.items()]
+    return [(name.replace("_", " "), numbers.setting(v)) for name, v in shown.items() if v != ""]
 
 
 def versions() -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from mossp import losses
+from mossp import losses, naming
 from mossp.data import is_sparse
 from mossp.losses import LinearModel, Predictive
 from mossp.problem import Problem
@@ -27,9 +27,11 @@ UNEVEN = 1e3  # scales of the features this far apart make any method slow
 
 
 PARAMETERS = """
-    regularizer          a name, "l1", "l1-l2", "mcp", ... (`mossp.regularizers.named`), or an
-                         object such as mossp.Group(...); of all coefficients as one vector
-    lam                  its strength; 0.01 for a name, the object's own if left out
+    regularizer          "l1", "l1-l2", "mcp", "scad", "capped-l1", "log-sum", "transformed-l1",
+                         "truncated-l1:0.1,5", "truncated-l1-l2:0.1,5" or "none", or an object such
+                         as mossp.Group(...); of all coefficients as one vector
+    lam                  its strength, which wins over one in the name or the object; left out, 0.01
+                         for a name without one
     equality, inequality c(x) = 0, c(x) <= 0 on the coefficients x, of shape (n_features,), or
                          (n_features, n_classes) for more than two classes: a function in JAX,
                          text such as "sum(x**2) = 1" or "age <= 0.5", or a list of these; as
@@ -45,8 +47,12 @@ PARAMETERS = """
     warm_start           start from the coefficients of the last fit
     random_state         None is 0: the same data give the same answer
 
-After `fit`: `coef_`, `intercept_`, `n_iter_`; `certificate_`, `violation_` and `result_`, the
+Scale the features first: a penalty compares coefficients.
+
+After `fit`: `coef_`, `intercept_`, `classes_` (of a classifier; positive scores speak for the
+second), `n_iter_`; `certificate_`, `violation_` and `result_`, the
 whole of `mossp.solve`'s answer. A ConvergenceWarning says that the certificate does not hold.
+
 """
 
 
@@ -121,6 +127,8 @@ class LinearEstimator(Streaming, BaseEstimator):
                 f"mossp.losses.{losses.NAMES[self._losses[1]].__name__}(...), but {loss!r} was "
                 "given."
             )
+        if isinstance(loss, str):  # a wrong name is told which ones are right here
+            naming.find(loss, {**dict.fromkeys(self._losses), "softmax": None}, "loss")
         found = losses.named(loss) if isinstance(loss, str) else loss
         if not isinstance(found, tuple(losses.NAMES[name] for name in self._losses)):
             raise ValueError(

@@ -90,13 +90,14 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         if len(self.classes_) < 2:
             raise ValueError(
                 "The classifier needs samples of at least 2 classes, but y has one class only: "
-                f"{self.classes_[0]!r}."
+                f"{self.classes_.tolist()[0]!r}."
             )
         number = np.searchsorted(self.classes_, y)
         unknown = self.classes_[np.minimum(number, len(self.classes_) - 1)] != y
         if unknown.any():
             raise ValueError(
-                f"y has the class {y[unknown][0]!r}, but the classes are {self.classes_.tolist()}."
+                f"y has the class {y[unknown].tolist()[0]!r}, but the classes are "
+                f"{self.classes_.tolist()}."
             )
         w = self._weights(X, sample_weight)
         if self.class_weight is not None:

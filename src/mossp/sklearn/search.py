@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import jax
@@ -55,6 +56,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
     lams                 strengths to try, or how many: from the one that makes all coefficients
                          zero down to a thousandth of it
     cv, scoring          those of scikit-learn's GridSearchCV
+    verbose              say on stderr which fold it is at
 
     All strengths and folds of like size share one compiled program, and a fold's solutions start
     from one another. After `fit`: `lam_`, the strength of the highest mean score (of equals the
@@ -71,12 +73,14 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
     """
 
     def __init__(
-        self, estimator: Any, *, lams: Any = 20, cv: Any = None, scoring: Any = None
-    ) -> None:
+        self, estimator: Any, *, lams: Any = 20, cv: Any = None, scoring: Any = None,
+        verbose: bool = False,
+    ) -> None:  # fmt: skip
         self.estimator = estimator
         self.lams = lams
         self.cv = cv
         self.scoring = scoring
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None) -> PathCV:
         """Choose the strength, and fit with it to all rows."""
@@ -95,7 +99,11 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         folds = check_cv(self.cv, targets, classifier=is_classifier(model))
         scorer = check_scoring(model, scoring=self.scoring)
         scores = []
-        for train, test in folds.split(rows.X, targets):
+        count = folds.get_n_splits(rows.X, targets)
+        for number, (train, test) in enumerate(folds.split(rows.X, targets), 1):
+            if self.verbose:
+                what = f"{len(self.lams_)} strengths, fold {number} of {count}"
+                print(f"cross-validation: {what}", file=sys.stderr, flush=True)
             part = rows.at(train)
             attribute = None if sensitive is None else np.asarray(sensitive)[train]
             found = self._path(model, part, labels[train], attribute, x0)
