@@ -6,7 +6,7 @@
 #   make clean   remove .venv, caches and reports
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -n 2 -q
+PYTEST_ARGS ?= -n 2 -q --dist worksteal
 RUN_ARGS ?=
 
 VENV := .venv

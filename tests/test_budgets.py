@@ -16,7 +16,7 @@ from mossp import METHODS, SVRG, Status
 from mossp.arguments import checked_tol
 from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
 
-N, n, BATCH = 24, 3, 4
+N, n, BATCH = 32, 3, 4
 X = np.random.default_rng(0).normal(size=(N, n)) + 1.0
 START = np.array([0.3, 0.2, 0.1])
 FLAT = Constant(rho=5.0, mu=0.02, alpha=0.1)
@@ -95,7 +95,7 @@ def cost(name):
 
 @pytest.mark.parametrize("name", [*METHODS, *OTHERS])
 def test_a_budget_buys_as_many_steps_as_fit(name):
-    """133 gradients: 33, 16 or 5 steps, in double loops amid a stage."""
+    """133 gradients: 33, 16 or 4 steps, in double loops amid a stage."""
     method, samples = cost(name)
     for budget in (133, samples(3)):
         r, seen = counted(method, gradients=budget)

@@ -22,6 +22,7 @@ import scipy.sparse
 import mossp
 from mossp import polish as module
 from mossp.polish import Polisher, polish, tangential
+from mossp.polishing import Polishing
 
 N, n, R2, LAM = 200, 10, 2.0, 0.04
 TOL = 1e-10
@@ -640,3 +641,47 @@ def test_data_without_end_cannot_be_polished(kind):
     problem = mossp.Problem(loss, endless, mossp.L1(LAM))
     with pytest.raises(ValueError, match=r"polish needs all of the data.*has no end: leave it out"):
         mossp.solve(problem, np.zeros(n), method="mossp-r", polish=True)
+
+
+# Far from the answer ----------------------------------------------------------------------------
+
+
+def rows_of(n=30, N=300, seed=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, n)) @ (np.eye(n) + 0.9)  # strongly correlated columns
+    X = X / X.std(axis=0)
+    return X, np.where(X @ np.r_[np.ones(3), np.zeros(n - 3)] + rng.normal(size=N) > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("lam", [0.1, 1e-2, 1e-4])
+def test_a_convex_problem_is_solved_at_once(lam):
+    X, y = rows_of()
+    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(lam))
+    result = mossp.solve(problem, np.zeros(30))
+    assert result.success and result.steps == 0 and "Polished" in result.message
+    assert mossp.stationarity(problem, result.x) < 1e-10
+
+
+def test_without_the_concave_part_there_is_a_second_start():
+    X, y = rows_of()
+    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.1, 3.0))
+    convex = mossp.solve(mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(0.1)), np.zeros(30))
+    from_there = mossp.solve(problem, convex, method="sqp-dc", steps=1, polish=True)
+    result = mossp.solve(problem, np.zeros(30))
+    assert result.success and result.fun <= from_there.fun + 1e-12
+
+
+def test_a_signal_while_polishing_is_not_lost(monkeypatch):
+    attempt = Polishing.attempt
+
+    def interrupted(self, *given, **settings):
+        signal.raise_signal(signal.SIGINT)
+        return attempt(self, *given, **settings)
+
+    monkeypatch.setattr(Polishing, "attempt", interrupted)
+    X, y = rows_of()
+    result = mossp.solve(mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(0.1)), np.zeros(30))
+    assert result.status is mossp.Status.INTERRUPTED
+    estimators = pytest.importorskip("mossp.sklearn", reason="scikit-learn is optional")
+    with pytest.raises(KeyboardInterrupt):
+        estimators.MoSSPClassifier(lam=0.1).fit(X, y)

@@ -337,7 +337,7 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
     """Padding, weights and full gradients rely on a loss that is a mean over rows: is it one?"""
     if problem.data is None or isinstance(problem.loss, Loss):
         return
-    few = 3
+    few = min(3, problem.samples or 3)
     if isinstance(problem.data, Stream):
         rows = jax.tree.map(lambda a: a[:few], with_dtype(problem.data.peek()[0], dtype))
     elif isinstance(problem.data, Sampler):

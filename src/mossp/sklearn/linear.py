@@ -127,8 +127,10 @@ class LinearEstimator(Streaming, BaseEstimator):
                 f"mossp.losses.{losses.NAMES[self._losses[1]].__name__}(...), but {loss!r} was "
                 "given."
             )
-        if isinstance(loss, str):  # a wrong name is told which ones are right here
-            naming.find(loss, {**dict.fromkeys(self._losses), "softmax": None}, "loss")
+        if isinstance(loss, str) and loss.partition(":")[0].strip() not in losses.NAMES:
+            naming.find(
+                loss, dict.fromkeys(self._losses), "loss"
+            )  # tells those that are right here
         found = losses.named(loss) if isinstance(loss, str) else loss
         if not isinstance(found, tuple(losses.NAMES[name] for name in self._losses)):
             raise ValueError(
