@@ -18,7 +18,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # Where torch is absent, importing its optimizer is an error that says what to install.
-collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch.py"]
+collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch"]
 
 MAPS = Path("/proc/self/maps")
 ENOUGH = 30_000  # of the 65,530 memory maps that Linux gives a process

@@ -24,6 +24,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is an optional dependency: 
 
 import mossp.torch as ours  # noqa: E402
 from mossp.torch import MoSSP  # noqa: E402
+from mossp.torch.parameters import Table  # noqa: E402
 
 N, n, B, STEPS = 20, 6, 4, 50
 rng = np.random.default_rng(0)
@@ -189,7 +190,7 @@ def test_a_schedule_gives_what_functions_give():
         points.append(run(model, optimizer))
         assert optimizer.param_groups[0]["lr"] == pytest.approx(0.02 * 50**-0.2, rel=1e-14)
     np.testing.assert_allclose(*points, rtol=0, atol=1e-14)
-    assert ours.Table(schedule, "mu")(5000) == pytest.approx(0.02 * 5001**-0.2, rel=1e-14)
+    assert Table(schedule, "mu")(5000) == pytest.approx(0.02 * 5001**-0.2, rel=1e-14)
 
 
 def test_groups_have_their_own_regulariser_mu_and_beta():

@@ -1,79 +1,39 @@
-"""MoSSP as an optimiser of PyTorch: sparse networks, with constraints on their weights.
-
-    min_x  E[f(x; B)] + h(x) - g(x)   subject to  c_E(x) = 0,  c_I(x) <= 0
-
-f is the loss that the closure computes on a mini-batch B, h - g any regulariser of
-`mossp.regularizers`, and x the entries of the parameters. A step is
-
-    d  = (1 - alpha) d + alpha gf(x; B)                   "polyak"
-    d  = gf(x; B) + (1 - alpha) (d - gf(x_before; B))     "recursive"
-    q  = lam + rho c(x)                                   (inequalities: [.]_+)
-    S  = d + J(x) q
-    x+ = prox_{mu h}(z - mu S)
-    z+ = z - beta (prox_{mu g}(z) - x+)
-
-with d = gf(x; B) the first time. mu is the learning rate, `lr` in the parameter groups, so that
-the schedulers of torch.optim.lr_scheduler act on it. The zeros of prox_{mu h} are exact. lam is 0
-unless multipliers are asked for: then, as in `mossp.MoSSPAL`,
-
-    lam+ = lam + dual rho w c(x+), kept within +-bound    (inequalities: [.]_+)
-
-and w multiplies rho in q too: w = max_i ||J_i||^2 / ||J_j||^2 makes the rows of J equally long at
-the first step, which costs a backward pass a constraint, once.
-
->>> import torch
->>> from mossp.torch import MoSSP
->>> _ = torch.manual_seed(0)
->>> X = torch.randn(500, 20)
->>> y = X[:, :3].sum(1, keepdim=True)
->>> model = torch.nn.Linear(20, 1)
->>> optimizer = MoSSP(
-...     [{"params": [model.weight], "regularizer": "mcp:0.2"}, {"params": [model.bias]}],
-...     equality=lambda: model.weight.square().sum() - 3.0,
-... )
->>> for _ in range(300):
-...     rows = torch.randint(500, (32,))
-...     def closure():
-...         loss = torch.nn.functional.mse_loss(model(X[rows]), y[rows])
-...         loss.backward()
-...         return loss
-...     loss = optimizer.step(closure)
->>> int((model.weight != 0).sum()), optimizer.violation() < 0.01
-(3, True)
-"""
+"""The optimizer: a step, constraints, and a state that can be saved."""
 
 from __future__ import annotations
 
 import itertools
-import math
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import jax
-import numpy as np
+import torch
 
-from mossp import regularizers
 from mossp.schedules import Schedule
+from mossp.torch.parameters import (
+    check_constraint,
+    check_group,
+    checked,
+    chosen,
+    found,
+    now,
+    one_of,
+)
+from mossp.torch.vectors import (
+    Tensor,
+    Vector,
+    assign,
+    equal_rows,
+    gradient,
+    joined,
+    leaves,
+    random_state,
+    set_random_state,
+    split,
+    working,
+)
 
-try:
-    import torch
-except ImportError:
-    raise ImportError("mossp.torch needs PyTorch: pip install 'mossp[torch]'") from None
-
-Tensor = Any  # a torch.Tensor
 Constraint = Callable[[], Any]  # the values of constraints: a tensor, or a dict of tensors
 
-DEFAULTS = {"mu": 1e-2, "rho": 10.0, "alpha": 0.1}
-RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "mu": ("a number mu > 0 (the learning rate)", lambda mu: 0 < mu < math.inf),
-    "lr": ("a number lr >= 0", lambda lr: 0 <= lr < math.inf),  # schedulers may end at 0
-    "rho": ("a number rho >= 0", lambda rho: 0 <= rho < math.inf),
-    "alpha": ("0 < alpha <= 1, the weight of the new gradient", lambda alpha: 0 < alpha <= 1),
-    "beta": ("0 < beta <= 1", lambda beta: 0 < beta <= 1),
-    "dual": ("0 < dual <= 1", lambda dual: 0 < dual <= 1),
-    "bound": ("bound > 0", lambda bound: bound > 0),
-}
 KEYS = "params", "regularizer", "mu", "lr", "beta"  # of a group, as the user writes it
 ALSO = "param_names", "name", "initial_lr"  # what torch and its schedulers know of
 OWN = (  # what a copy needs besides what torch copies
@@ -327,238 +287,3 @@ class MoSSP(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._vectors = {}
-
-
-class Vector:
-    """x, z and d of a group: its parameters, and one flat buffer each, with views of them.
-
-    The views are what `state` holds for every parameter.
-    """
-
-    def __init__(self, params: list[Tensor], state: Mapping[Any, Any], recursive: bool) -> None:
-        self.params = params
-        self.new = [i for i, p in enumerate(params) if not state.get(p)]  # no d yet
-        kept = [state.get(p) or {"z": p, "d": torch.zeros_like(p), "before": p} for p in params]
-        names = ("z", "d", "before") if recursive else ("z", "d")
-        flat = {name: joined([entry[name] for entry in kept]) for name in names}
-        views = {name: split(buffer, params) for name, buffer in flat.items()}
-        self.z, self.z_views, self.d, self.d_views = flat["z"], views["z"], flat["d"], views["d"]
-        self.before = views.get("before", [])
-        self.room = torch.empty_like(self.z)  # for one more vector
-
-    def holds(self, params: list[Tensor], state: Mapping[Any, Any]) -> bool:
-        """Whether the state is still that of these buffers."""
-        same = len(params) == len(self.params) and all(map(operator.is_, params, self.params))
-        return same and all(
-            state.get(p, {}).get("z") is z for p, z in zip(params, self.z_views, strict=True)
-        )
-
-    def record(self, state: dict[Any, Any]) -> None:
-        for i, p in enumerate(self.params):
-            state[p] = {"z": self.z_views[i], "d": self.d_views[i]}
-            if self.before:
-                state[p]["before"] = self.before[i]
-        self.new = []
-
-    def gradients(self) -> list[Tensor]:
-        """What backward left; 0 where a mini-batch does not use a parameter."""
-        if any(p.grad is not None and p.grad.is_sparse for p in self.params):
-            raise ValueError("MoSSP takes dense gradients only: build the layer with sparse=False.")
-        return [working(torch.zeros_like(p) if p.grad is None else p.grad) for p in self.params]
-
-    def change(self) -> list[Tensor]:
-        """d - gradient; 0 for parameters that have no d yet, whose first d is the gradient."""
-        if not self.params:
-            return []
-        change = torch._foreach_sub(self.d_views, self.gradients())
-        for i in self.new:
-            change[i].zero_()
-        return list(change)
-
-    def estimate(self, alpha: float, change: list[Tensor] | None) -> None:
-        """The new d, from the gradients at x and, if recursive, the change of d before."""
-        gradients = self.gradients()
-        if change is not None:
-            assign(self.d_views, gradients)
-            torch._foreach_add_(self.d_views, change, alpha=1 - alpha)
-            return
-        for i in self.new:
-            self.d_views[i].copy_(gradients[i])
-        torch._foreach_lerp_(self.d_views, gradients, alpha)
-
-    def move(self, reg: Any, mu: float, beta: float, pull: list[Tensor] | None) -> None:
-        """The proximal steps, from d and J(x) q."""
-        v = torch.sub(self.z, self.d, alpha=mu, out=self.room)
-        if pull is not None:
-            torch._foreach_sub_(split(v, self.params), pull, alpha=mu)
-        if self.before:
-            assign(self.before, self.params)
-        x, y = proximal(reg, v, self.z, mu)
-        if y is self.z and beta == 1:  # g = 0
-            self.z.copy_(x)
-        else:
-            self.z.sub_(y - x, alpha=beta)
-        assign(self.params, split(x, self.params))
-
-
-# Tensors --------------------------------------------------------------------------------------
-
-
-def working(t: Tensor) -> Tensor:
-    """t in at least single precision."""
-    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
-
-
-def joined(tensors: list[Tensor]) -> Tensor:
-    """All entries as one new vector."""
-    return torch.cat([working(t).reshape(-1) for t in tensors] or [torch.empty(0)])
-
-
-def split(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
-    """Views of a vector in the shapes of `like`."""
-    parts = flat.split([p.numel() for p in like])
-    return [part.view(p.shape) for part, p in zip(parts, like, strict=True)]
-
-
-def assign(to: list[Tensor], values: list[Tensor]) -> None:
-    if to:
-        torch._foreach_copy_(to, values)
-
-
-def proximal(reg: Any, v: Tensor, z: Tensor, mu: float) -> tuple[Tensor, Tensor]:
-    """prox_{mu h}(v) and prox_{mu g}(z)."""
-    if reg is None:
-        return v, z
-    # Some prox_g ask whether mu is 0 by `where`, to which torch wants a tensor.
-    return reg.prox_h(v, mu), reg.prox_g(z, torch.full((), mu, dtype=z.dtype, device=z.device))
-
-
-def gradient(c: Tensor, params: list[Tensor], q: Tensor, **keep: Any) -> list[Tensor]:
-    """J q in the shapes of the parameters."""
-    parts = torch.autograd.grad(c, params, q, allow_unused=True, **keep)
-    pairs = zip(parts, params, strict=True)
-    return [working(torch.zeros_like(p) if part is None else part) for part, p in pairs]
-
-
-def equal_rows(c: Tensor, params: list[Tensor]) -> Tensor:
-    """max_i ||J_i||^2 / ||J_j||^2; 1 where a row vanishes."""
-    rows = (gradient(c, params, e, retain_graph=True) for e in torch.eye(len(c)).to(c))
-    squares = torch.stack([sum(part.square().sum() for part in row) for row in rows])
-    return torch.where(squares > 1e-16 * squares.max(), squares.max() / squares, 1.0)
-
-
-def leaves(value: Any) -> list[Tensor]:
-    """The tensors of a tensor or of a dict of them."""
-    return list(value.values()) if isinstance(value, Mapping) else [value]
-
-
-def random_state() -> list[Tensor]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return [torch.get_rng_state(), *cuda]
-
-
-def set_random_state(numbers: list[Tensor]) -> None:
-    torch.set_rng_state(numbers[0])
-    if numbers[1:]:
-        torch.cuda.set_rng_state_all(numbers[1:])
-
-
-# Parameters of the method ---------------------------------------------------------------------
-
-
-def checked(name: str, value: Any) -> float:
-    needs, inside = RANGES[name]
-    try:
-        number = math.nan if isinstance(value, (str, bool)) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not inside(number):
-        raise ValueError(f"MoSSP needs {needs}, but {name} = {value!r} was given.")
-    return number
-
-
-def now(name: str, given: Any, k: int) -> float:
-    """A number, or the value of a function at the step k."""
-    return checked(name, given(k) if callable(given) else given)
-
-
-def one_of(mu: Any, lr: Any) -> Any:
-    if mu is not None and lr is not None:
-        raise ValueError("lr is another name for mu: give one of them.")
-    return lr if mu is None else mu
-
-
-def chosen(given: dict[str, Any], schedule: Any) -> dict[str, Any]:
-    """mu, rho and alpha: what is given, or defaults, or the functions of a schedule."""
-    if schedule is None:
-        return {name: DEFAULTS[name] if it is None else it for name, it in given.items()}
-    if not isinstance(schedule, Schedule):
-        raise ValueError(
-            "schedule must be a mossp.schedules.Schedule, which a rule makes by "
-            f"rule.schedule(momentum, K, constants), but {schedule!r} was given."
-        )
-    both = [name for name, it in given.items() if it is not None]
-    if both:
-        raise ValueError(f"The schedule says what {both[0]} is: leave {both[0]} out.")
-    return {name: Table(schedule, name) for name in given}
-
-
-class Table:
-    """One parameter of a schedule, which JAX computes for many steps at once."""
-
-    def __init__(self, schedule: Schedule, name: str) -> None:
-        self.schedule, self.name, self.block, self.values = schedule, name, -1, np.zeros(0)
-
-    def __call__(self, k: int) -> float:
-        block, i = divmod(k, 1024)  # a resumed run computes the same blocks
-        if block != self.block:
-            with jax.enable_x64(True):
-                at = self.schedule.at(1024 * block + np.arange(1024))
-            self.block, self.values = block, np.asarray(getattr(at, self.name))
-        return float(self.values[i])
-
-
-# What is checked before any step --------------------------------------------------------------
-
-
-def found(regularizer: Any) -> Any:
-    if isinstance(regularizer, str):
-        return regularizers.named(regularizer)
-    if regularizer is not None and not isinstance(regularizer, regularizers.Regularizer):
-        raise ValueError(
-            "regularizer must be a regulariser, a name such as 'mcp:0.01' or None, but "
-            f"{regularizer!r} was given."
-        )
-    return regularizer
-
-
-def check_group(group: dict[str, Any]) -> None:
-    """One kind of numbers in a group, and a regulariser that suits their vector."""
-    params = [p for p in group["params"] if p.requires_grad]
-    kinds = sorted({f"{p.dtype} on {p.device}" for p in params})
-    if len(kinds) > 1 or any(not p.is_floating_point() for p in params):
-        raise ValueError(
-            "The parameters of a group must be real and share a dtype and a device, but there are "
-            f"{' and '.join(kinds)}: make groups of them."
-        )
-    if params and group["regularizer"] is not None:
-        v = torch.zeros_like(joined(params))
-        for p in proximal(group["regularizer"], v, v, group["lr"]):
-            if not isinstance(p, torch.Tensor) or p.shape != v.shape or p.dtype != v.dtype:
-                raise ValueError(
-                    f"{group['regularizer']!r} does not fit: its proximal maps must turn a "
-                    f"{v.dtype} tensor of {len(v)} entries into another one."
-                )
-
-
-def check_constraint(name: str, constraint: Any) -> None:
-    if constraint is None:
-        return
-    if not callable(constraint):
-        raise ValueError(f"{name} must be a function without arguments, but it is {constraint!r}.")
-    with torch.enable_grad():
-        values = leaves(constraint())
-    if not all(isinstance(value, torch.Tensor) for value in values):
-        raise ValueError(f"{name} must return a tensor or a dict of tensors.")
-    if not any(value.requires_grad for value in values):
-        raise ValueError(f"{name} depends on no parameter that is trained.")

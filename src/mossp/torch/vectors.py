@@ -1,0 +1,145 @@
+"""A group of parameters as one vector, and what is done with tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+Tensor = Any  # a torch.Tensor
+
+
+class Vector:
+    """x, z and d of a group: its parameters, and one flat buffer each, with views of them.
+
+    The views are what `state` holds for every parameter.
+    """
+
+    def __init__(self, params: list[Tensor], state: Mapping[Any, Any], recursive: bool) -> None:
+        self.params = params
+        self.new = [i for i, p in enumerate(params) if not state.get(p)]  # no d yet
+        kept = [state.get(p) or {"z": p, "d": torch.zeros_like(p), "before": p} for p in params]
+        names = ("z", "d", "before") if recursive else ("z", "d")
+        flat = {name: joined([entry[name] for entry in kept]) for name in names}
+        views = {name: split(buffer, params) for name, buffer in flat.items()}
+        self.z, self.z_views, self.d, self.d_views = flat["z"], views["z"], flat["d"], views["d"]
+        self.before = views.get("before", [])
+        self.room = torch.empty_like(self.z)  # for one more vector
+
+    def holds(self, params: list[Tensor], state: Mapping[Any, Any]) -> bool:
+        """Whether the state is still that of these buffers."""
+        same = len(params) == len(self.params) and all(map(operator.is_, params, self.params))
+        return same and all(
+            state.get(p, {}).get("z") is z for p, z in zip(params, self.z_views, strict=True)
+        )
+
+    def record(self, state: dict[Any, Any]) -> None:
+        for i, p in enumerate(self.params):
+            state[p] = {"z": self.z_views[i], "d": self.d_views[i]}
+            if self.before:
+                state[p]["before"] = self.before[i]
+        self.new = []
+
+    def gradients(self) -> list[Tensor]:
+        """What backward left; 0 where a mini-batch does not use a parameter."""
+        if any(p.grad is not None and p.grad.is_sparse for p in self.params):
+            raise ValueError("MoSSP takes dense gradients only: build the layer with sparse=False.")
+        return [working(torch.zeros_like(p) if p.grad is None else p.grad) for p in self.params]
+
+    def change(self) -> list[Tensor]:
+        """d - gradient; 0 for parameters that have no d yet, whose first d is the gradient."""
+        if not self.params:
+            return []
+        change = torch._foreach_sub(self.d_views, self.gradients())
+        for i in self.new:
+            change[i].zero_()
+        return list(change)
+
+    def estimate(self, alpha: float, change: list[Tensor] | None) -> None:
+        """The new d, from the gradients at x and, if recursive, the change of d before."""
+        gradients = self.gradients()
+        if change is not None:
+            assign(self.d_views, gradients)
+            torch._foreach_add_(self.d_views, change, alpha=1 - alpha)
+            return
+        for i in self.new:
+            self.d_views[i].copy_(gradients[i])
+        torch._foreach_lerp_(self.d_views, gradients, alpha)
+
+    def move(self, reg: Any, mu: float, beta: float, pull: list[Tensor] | None) -> None:
+        """The proximal steps, from d and J(x) q."""
+        v = torch.sub(self.z, self.d, alpha=mu, out=self.room)
+        if pull is not None:
+            torch._foreach_sub_(split(v, self.params), pull, alpha=mu)
+        if self.before:
+            assign(self.before, self.params)
+        x, y = proximal(reg, v, self.z, mu)
+        if y is self.z and beta == 1:  # g = 0
+            self.z.copy_(x)
+        else:
+            self.z.sub_(y - x, alpha=beta)
+        assign(self.params, split(x, self.params))
+
+
+# Tensors --------------------------------------------------------------------------------------
+
+
+def working(t: Tensor) -> Tensor:
+    """t in at least single precision."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def joined(tensors: list[Tensor]) -> Tensor:
+    """All entries as one new vector."""
+    return torch.cat([working(t).reshape(-1) for t in tensors] or [torch.empty(0)])
+
+
+def split(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
+    """Views of a vector in the shapes of `like`."""
+    parts = flat.split([p.numel() for p in like])
+    return [part.view(p.shape) for part, p in zip(parts, like, strict=True)]
+
+
+def assign(to: list[Tensor], values: list[Tensor]) -> None:
+    if to:
+        torch._foreach_copy_(to, values)
+
+
+def proximal(reg: Any, v: Tensor, z: Tensor, mu: float) -> tuple[Tensor, Tensor]:
+    """prox_{mu h}(v) and prox_{mu g}(z)."""
+    if reg is None:
+        return v, z
+    # Some prox_g ask whether mu is 0 by `where`, to which torch wants a tensor.
+    return reg.prox_h(v, mu), reg.prox_g(z, torch.full((), mu, dtype=z.dtype, device=z.device))
+
+
+def gradient(c: Tensor, params: list[Tensor], q: Tensor, **keep: Any) -> list[Tensor]:
+    """J q in the shapes of the parameters."""
+    parts = torch.autograd.grad(c, params, q, allow_unused=True, **keep)
+    pairs = zip(parts, params, strict=True)
+    return [working(torch.zeros_like(p) if part is None else part) for part, p in pairs]
+
+
+def equal_rows(c: Tensor, params: list[Tensor]) -> Tensor:
+    """max_i ||J_i||^2 / ||J_j||^2; 1 where a row vanishes."""
+    rows = (gradient(c, params, e, retain_graph=True) for e in torch.eye(len(c)).to(c))
+    squares = torch.stack([sum(part.square().sum() for part in row) for row in rows])
+    return torch.where(squares > 1e-16 * squares.max(), squares.max() / squares, 1.0)
+
+
+def leaves(value: Any) -> list[Tensor]:
+    """The tensors of a tensor or of a dict of them."""
+    return list(value.values()) if isinstance(value, Mapping) else [value]
+
+
+def random_state() -> list[Tensor]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *cuda]
+
+
+def set_random_state(numbers: list[Tensor]) -> None:
+    torch.set_rng_state(numbers[0])
+    if numbers[1:]:
+        torch.cuda.set_rng_state_all(numbers[1:])
