@@ -45,6 +45,12 @@ html_title = "mossp"
 html_static_path = ["_static"]
 html_css_files = ["mossp.css"]
 html_show_sourcelink = False
+# One level of pages needs no tree beside it; the reference and the gallery have one.
+ALONE = (
+    "index tutorial certificate faq estimators command-line torch exact extending regularizers "
+    "methods paper reproduce"
+)
+html_sidebars: dict[str, list[str]] = {name: [] for name in ALONE.split()}
 html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "header_links_before_dropdown": 4,
