@@ -75,9 +75,9 @@ def skglm(X: Any, y: np.ndarray, lam: float) -> Any:
     from skglm import GeneralizedLinearEstimator
     from skglm.datafits import Logistic
     from skglm.penalties import MCPenalty
-    from skglm.solvers import ProxNewton
+    from skglm.solvers import AndersonCD
 
-    solver = ProxNewton(fit_intercept=True, tol=1e-10, max_iter=20)
+    solver = AndersonCD(fit_intercept=True, tol=1e-9, max_iter=20, max_epochs=2000)
     model = GeneralizedLinearEstimator(Logistic(), MCPenalty(lam, GAMMA), solver)
     return model.fit(scipy.sparse.csc_matrix(X) if scipy.sparse.issparse(X) else X, y)
 

@@ -429,3 +429,7 @@ def test_relaxed_is_the_convex_part():
     np.testing.assert_array_equal(relaxed.nearest_h(x, w), reg.nearest_h(x, w))
     assert not relaxed.subgradient_g(x).any() and not relaxed.nearest_g(x, w).any()
     np.testing.assert_array_equal(relaxed.prox_g(x, 0.5), x)
+    half = Relaxed(reg, 0.5)
+    assert float(half.h(x)) == 0.5 * float(reg.h(x))
+    np.testing.assert_allclose(half.prox_h(x, 1.0), reg.prox_h(x, 0.5))
+    np.testing.assert_allclose(half.nearest_h(x, w), 0.5 * reg.nearest_h(x, 2 * w))

@@ -8,8 +8,11 @@ import numpy as np
 
 from mossp.certificate import Witness
 from mossp.interrupt import Interrupt
-from mossp.polish import Polished, polish
+from mossp.polish import Polished, polish, row_count
 from mossp.problem import Oracles
+
+PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
+FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
 
 
 class Polishing:
@@ -42,12 +45,17 @@ class Polishing:
         return len(self.found) == int(np.sum(~given_up))
 
     def relax(self, x: np.ndarray) -> None:
-        """The critical point that the answer without -g leads to; it is kept beside the run's."""
-        start = polish(self.oracles.relaxed(), x, self.tol, interrupt=self.interrupt)
-        rival = polish(self.oracles, start.witness.x, self.tol, interrupt=self.interrupt)
-        self.gradients += start.gradients + rival.gradients
-        self.products += start.products + rival.products
-        self.rival = rival if rival.residual <= self.tol else None
+        """The best critical point that answers without -g lead to; it is kept beside the run's."""
+        small = row_count(self.oracles) * len(x) <= FEW_NUMBERS
+        for part in PARTS if small else PARTS[1:2]:
+            relaxed = self.oracles.relaxed(np.asarray(part, x.dtype))
+            start = polish(relaxed, x, self.tol, interrupt=self.interrupt)
+            x = start.witness.x
+            rival = polish(self.oracles, x, self.tol, interrupt=self.interrupt)
+            self.gradients += start.gradients + rival.gradients
+            self.products += start.products + rival.products
+            if rival.residual <= self.tol and (not self.rival or rival.value < self.rival.value):
+                self.rival = rival
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What a checkpoint keeps of it: arrays, and what JSON can hold."""

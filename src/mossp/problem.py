@@ -158,9 +158,9 @@ class Oracles(eqx.Module):
         """Whether all but -g is known to be convex."""
         return isinstance(self.loss, Loss) and self.loss.convex and self.m == 0
 
-    def relaxed(self) -> Oracles:
-        """The problem without -g."""
-        relaxed = Relaxed(self.regularizer)
+    def relaxed(self, part: Any) -> Oracles:
+        """The problem without -g, and with a part of h."""
+        relaxed = Relaxed(self.regularizer, part)
         return eqx.tree_at(lambda o: o.regularizer, self, relaxed, is_leaf=lambda r: r is relaxed)
 
     # f ------------------------------------------------------------------------------------

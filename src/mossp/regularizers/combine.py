@@ -180,18 +180,22 @@ class Ball(Wrapper):
 
 
 class Relaxed(Around):
-    """reg without its concave part: h alone, a convex problem whose answer is a good start."""
+    """A part of h alone, without g: a convex problem whose answer is a good start.
+
+    h at its full strength lets few entries in that -g would keep: a smaller part lets in more.
+    """
 
     reg: Regularizer
+    part: Array = 1.0
 
     def h(self, x: Array) -> Array:
-        return self.reg.h(x)
+        return self.part * self.reg.h(x)
 
     def g(self, x: Array) -> Array:
         return 0.0 * self.reg.h(0 * x)
 
     def prox_h(self, v: Array, mu: Array) -> Array:
-        return self.reg.prox_h(v, mu)
+        return self.reg.prox_h(v, self.part * mu)
 
     def prox_g(self, v: Array, mu: Array) -> Array:
         return v
@@ -200,7 +204,7 @@ class Relaxed(Around):
         return 0 * x
 
     def nearest_h(self, x: Array, w: Array) -> Array:
-        return self.reg.nearest_h(x, w)
+        return self.part * self.reg.nearest_h(x, w / self.part)
 
     def nearest_g(self, x: Array, w: Array) -> Array:
         return 0 * x
