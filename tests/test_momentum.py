@@ -182,6 +182,7 @@ def test_a_wide_ball_truncates_nothing():
     for ours, theirs in zip(
         run(mossp.Truncated(mossp.Recursive(), 1e9), 0.3), run(mossp.Recursive(), 0.3), strict=True
     ):
+        # Two programs, which the compiler may round apart.
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-15)
 
 

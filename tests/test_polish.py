@@ -685,3 +685,28 @@ def test_a_signal_while_polishing_is_not_lost(monkeypatch):
     estimators = pytest.importorskip("mossp.sklearn", reason="scikit-learn is optional")
     with pytest.raises(KeyboardInterrupt):
         estimators.MoSSPClassifier(lam=0.1).fit(X, y)
+
+
+def test_a_resumed_run_keeps_the_answer_of_the_further_starts(tmp_path):
+    X, y = rows_of()
+    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.1, 3.0))
+    whole = mossp.solve(problem, np.zeros(30))
+    path, calls = tmp_path / "run.ckpt", []
+    stopped = mossp.solve(
+        problem, np.zeros(30), checkpoint=path, callback=lambda p: calls.append(p) or p.step > 0
+    )
+    assert stopped.status is mossp.Status.STOPPED
+    resumed = mossp.solve(problem, np.zeros(30), checkpoint=path)
+    assert resumed.success and resumed.fun == pytest.approx(whole.fun, rel=1e-12)
+
+
+def test_few_entries_of_many_take_few_columns():
+    """Of 5,000 variables with a small support, no 5,000 x 5,000 matrix is made."""
+    size = 5000
+    target = np.where(np.arange(size) < 3, 2.0, 0.1)
+    problem = mossp.Problem(lambda x: 0.5 * jnp.sum((x - target) ** 2), regularizer=mossp.L1(0.5))
+    oracles = problem.oracles(np.zeros(size))
+    polisher = Polisher(oracles, np.zeros(size))
+    _, end, _ = polisher.run(np.where(np.arange(size) < 3, 1.0, 0.0), TOL, True)
+    np.testing.assert_allclose(end.x[:3], 1.5)
+    assert not end.x[3:].any() and polisher.formed[2].shape[1] <= 64

@@ -43,6 +43,12 @@ def test_sphere_example_converges_and_finds_the_support():
     assert {0, 1} <= set(support) and len(support) < 30
 
 
+def test_classifier_example_is_certified():
+    pytest.importorskip("sklearn", reason="the estimators need scikit-learn")
+    certified, count, *_ = run(BLOCKS[2])[0].split()
+    assert certified == "True" and 0 < int(count) < 30
+
+
 @pytest.mark.parametrize(("page", "block"), IN_DOCS, ids=[page for page, _ in IN_DOCS])
 def test_examples_in_docs_print_what_they_state(page, block):
     """A comment after print(...) is the line printed; "..." stands for the rest of it."""

@@ -17,6 +17,7 @@ what to look at afterwards: `selection_rates`.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ class Covariances(eqx.Module):
         return jnp.concatenate([jnp.ravel(cov), -jnp.ravel(cov)]) - self.bound
 
 
-class Covariance:
+class Covariance(abc.ABC):
     """What both notions share. Given to the classifier as `inequality`, or in a list of them.
 
     bound       on |covariance|; 0 forbids any (1e-3 of the margin's scale is a usual choice)
@@ -66,9 +67,9 @@ class Covariance:
     def __hash__(self) -> int:
         return hash((type(self), self.bound, self.attribute))
 
+    @abc.abstractmethod
     def rows(self, labels: np.ndarray, classes: int | None = None) -> np.ndarray:
         """Which rows count, as 0 and 1: one line a score."""
-        raise NotImplementedError
 
     def on(
         self,

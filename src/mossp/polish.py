@@ -218,25 +218,30 @@ class Polisher:
 
     def columns(self, at: Look, S: np.ndarray, fixed: np.ndarray) -> tuple[Any, Any, np.ndarray]:
         """D and H on S, and (H fixed) on S."""
-        H = self.hessian(at, np.union1d(S, np.flatnonzero(fixed)))[S]
-        E = np.zeros((len(S), len(at.x)))
-        E[np.arange(len(S)), S] = 1.0
-        D, on = self.derivative(at, E)[:, S], H[:, S]
-        return (D + D.T) / 2, (on + on.T) / 2, H @ fixed
+        D = self.derivative(at, unit_rows(S, len(at.x)))[:, S]
+        if len(at.x) <= DENSE:  # the columns of what moves will be needed again
+            moved = np.union1d(S, np.flatnonzero(fixed))
+            H = self.hessian(at, moved)[S]
+            H, pull = H[:, np.searchsorted(moved, S)], H @ fixed[moved]
+        else:
+            H, pull = self.hessian(at, S)[S], np.zeros(len(S))
+            if fixed.any():
+                pull = self.products_with(at, fixed[None])[0, S]
+        return (D + D.T) / 2, (H + H.T) / 2, pull
 
     def hessian(self, at: Look, S: np.ndarray) -> np.ndarray:
-        """H with zeros in the columns outside of S, at least; those that are known stay known."""
+        """The columns S of H; those that are known at this point are not formed again."""
         n, key = len(at.x), (at.x.tobytes(), at.q.tobytes())
         if self.formed is None or self.formed[0] != key:
-            self.formed = key, np.zeros((n, n)), np.zeros(n, bool)
-        _, H, known = self.formed
-        new = S[~known[S]]
+            self.formed = key, np.zeros(0, int), np.zeros((n, 0))
+        _, known, H = self.formed
+        new = np.setdiff1d(S, known)
         if len(new):
-            E = np.zeros((len(new), n))
-            E[np.arange(len(new)), new] = 1.0
-            H[:, new] = self.products_with(at, E).T
-            known[new] = True
-        return H
+            found = self.products_with(at, unit_rows(new, n)).T
+            known, H = np.append(known, new), np.concatenate([H, found], axis=1)
+            self.formed = key, known, H
+        order = np.argsort(known)
+        return H[:, order[np.searchsorted(known, S, sorter=order)]]
 
     def products_with(self, at: Look, E: np.ndarray) -> np.ndarray:
         """H e for the rows e of E, a number of them in one pass over the data."""
@@ -540,6 +545,13 @@ def _look(oracles: Oracles, x: Vector, q: Vector, t: Any) -> tuple[Any, ...]:
     # A vector without zeros: its image under D has a zero where D has a zero row.
     p, moved = jax.jvp(lambda v: reg.prox_h(v, t), (v,), (1 + start_vector(x.size, x.dtype),))
     return f + reg(x), gradient, W, p, jnp.nan_to_num(moved)
+
+
+def unit_rows(S: np.ndarray, n: int) -> np.ndarray:
+    """The unit vectors e_i, i in S, as rows."""
+    E = np.zeros((len(S), n))
+    E[np.arange(len(S)), S] = 1.0
+    return E
 
 
 def in_parts(function: Callable[[Any], Any], E: np.ndarray, dtype: Any) -> np.ndarray:

@@ -12,6 +12,7 @@ from mossp.polish import Polished, polish, row_count
 from mossp.problem import Oracles
 
 PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
+RIVAL = -1  # its place among the replicas in a checkpoint
 FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
 
 
@@ -59,12 +60,13 @@ class Polishing:
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What a checkpoint keeps of it: arrays, and what JSON can hold."""
+        kept = dict(self.found) if self.rival is None else {**self.found, RIVAL: self.rival}
         arrays = {
             f"polished/{r}/{i}": np.asarray(part)
-            for r, found in self.found.items()
+            for r, found in kept.items()
             for i, part in enumerate(found.witness)
         }
-        numbers = {str(r): list(found[1:]) for r, found in self.found.items()}
+        numbers = {str(r): list(found[1:]) for r, found in kept.items()}
         spent = [self.gradients, self.products, self.tried]
         return arrays, {"found": numbers, "spent": spent}
 
@@ -73,6 +75,7 @@ class Polishing:
         for r, numbers in saved["found"].items():
             parts = [arrays[f"polished/{r}/{i}"] for i in range(len(Witness._fields))]
             self.found[int(r)] = Polished(Witness(*parts), *numbers)
+        self.rival = self.found.pop(RIVAL, None)
 
     @property
     def said(self) -> str:

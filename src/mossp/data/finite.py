@@ -9,10 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
 from jax import lax
 
-from mossp.data.sparse import SparseRows, padded_length
+from mossp.data.sparse import SparseRows, is_sparse, padded_length
 
 PyTree = Any
 
@@ -45,7 +44,7 @@ class Finite(eqx.Module):
         """From checked NumPy arrays and scipy.sparse matrices with a common leading axis N."""
 
         def prepare(a: Any) -> Any:
-            if scipy.sparse.issparse(a):
+            if is_sparse(a):
                 return SparseRows.of(a, dtype)
             a = np.asarray(a)
             return a.astype(dtype) if a.dtype.kind == "f" else a
@@ -56,8 +55,7 @@ class Finite(eqx.Module):
             first = np.broadcast_to(a[:1], (length - N, *a.shape[1:]))
             return jnp.asarray(np.concatenate([a, first]))
 
-        sparse = lambda a: scipy.sparse.issparse(a)  # noqa: E731
-        padded = map_rows(pad, jax.tree.map(prepare, arrays, is_leaf=sparse))
+        padded = map_rows(pad, jax.tree.map(prepare, arrays, is_leaf=is_sparse))
         one = jnp.ones((), jnp.int32)
         return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N, jnp.int32), one)
 

@@ -151,18 +151,17 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
     @available_if(has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of every class, for the logistic loss."""
-        scores = self._scores(X)
-        if scores.ndim == 1:
-            scores = np.stack([np.zeros_like(scores), scores], axis=1)
-        return scipy.special.softmax(scores, axis=1)
+        return scipy.special.softmax(self._class_scores(X), axis=1)
 
     @available_if(has_probabilities)
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """The logarithm of `predict_proba`."""
+        return scipy.special.log_softmax(self._class_scores(X), axis=1)
+
+    def _class_scores(self, X: Any) -> np.ndarray:
+        """A score for every class: 0 for the first of two."""
         scores = self._scores(X)
-        if scores.ndim == 1:
-            scores = np.stack([np.zeros_like(scores), scores], axis=1)
-        return scipy.special.log_softmax(scores, axis=1)
+        return scores if scores.ndim == 2 else np.stack([0 * scores, scores], axis=1)
 
 
 class MoSSPRegressor(RegressorMixin, LinearEstimator):
