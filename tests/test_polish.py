@@ -664,8 +664,8 @@ def test_a_convex_problem_is_solved_at_once(lam):
 
 def test_without_the_concave_part_there_is_a_second_start():
     X, y = rows_of()
-    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.1, 3.0))
-    convex = mossp.solve(mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(0.1)), np.zeros(30))
+    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
+    convex = mossp.solve(mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(0.05)), np.zeros(30))
     from_there = mossp.solve(problem, convex, method="sqp-dc", steps=1, polish=True)
     result = mossp.solve(problem, np.zeros(30))
     assert result.success and result.fun <= from_there.fun + 1e-12
@@ -689,7 +689,7 @@ def test_a_signal_while_polishing_is_not_lost(monkeypatch):
 
 def test_a_resumed_run_keeps_the_answer_of_the_further_starts(tmp_path):
     X, y = rows_of()
-    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.1, 3.0))
+    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
     whole = mossp.solve(problem, np.zeros(30))
     path, calls = tmp_path / "run.ckpt", []
     stopped = mossp.solve(

@@ -13,20 +13,17 @@ something is missing; 130 interrupted.
 
 # No `from __future__ import annotations`: typer reads the annotations of functions in a function.
 import contextlib
-import dataclasses
 import importlib.util
 import json
-import math
 import os
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
+from mossp import terminal
 
 SUCCESS, NOT_CERTIFIED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 TOO_EARLY = -1  # interrupted before there was a result; not an exit code
@@ -315,15 +312,15 @@ def _fit(wanted: dict[str, Any], out: Path, report: Path | None, as_json: bool) 
     _check_folder("--report", report)
     keep_compiled_programs()
     request, began, older = fitting.Request(**wanted), time.perf_counter(), out.exists()
-    with contextlib.redirect_stdout(sys.stderr), _plain_warnings():
+    with contextlib.redirect_stdout(sys.stderr), terminal.plain_warnings():
         fitted = fitting.fit(request)
         fitted.model.save(out)
         page = None if report is None else fitting.report(fitted, request, report)
     if as_json:
-        print(json.dumps(_model_object(fitted.model), allow_nan=False))
+        print(json.dumps(terminal.model_object(fitted.model), allow_nan=False))
     else:
-        _print_result(fitted.result)
-        _print_model(fitted.model)
+        terminal.print_result(fitted.result)
+        terminal.print_model(fitted.model)
     sys.stdout.flush()
     said = sys.stderr if as_json else sys.stdout
     print(f"Model: {out}{' (the older one is replaced)' * older}", file=said)
@@ -338,7 +335,7 @@ def _predict(path: Path, data: Path, out: Path | None, format: str | None) -> in
     from mossp.tables import read, write_predictions
 
     model = Model.load(path)
-    with _plain_warnings():
+    with terminal.plain_warnings():
         X = model.features.matrix(read(data, format))
     columns = {"prediction": model.predict(X)}
     probabilities = model.probabilities(X)
@@ -358,7 +355,7 @@ def _show(path: Path, as_json: bool) -> int:
 
     model = Model.load(path)
     if as_json:
-        print(json.dumps(_model_object(model), allow_nan=False))
+        print(json.dumps(terminal.model_object(model), allow_nan=False))
         return SUCCESS
     about = model.about
     target = f" of {model.target}" if model.target else ""
@@ -376,83 +373,8 @@ def _show(path: Path, as_json: bool) -> int:
         f"{about['status']}: the certificate {said} at {about['certificate']['tol']:.0e}; "
         f"violation {about['violation']:.1e}, objective {about['objective']:.8g}"
     )
-    _print_model(model)
+    terminal.print_model(model)
     return SUCCESS
-
-
-MOST_SHOWN = 30  # coefficients in the terminal
-
-
-def _print_model(model: Any) -> None:
-    """Scores and coefficients by name."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from mossp.report import numbers
-
-    console = Console(highlight=False)
-    scores = model.about["scores"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("score")
-    parts = [part for part in ("train", "test") if part in scores]
-    for part in parts:
-        table.add_column(part, justify="right")
-    for name in sorted(scores["train"]):
-        values = (scores[part].get(name) for part in parts)
-        table.add_row(name, *("" if v is None else numbers.value(v, 4) for v in values))
-    console.print(table)
-    raw, intercept = model.raw_coefficients()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    several = len(model.coef) > 1
-    for name in ["coefficient of", *(["class"] if several else [])]:
-        table.add_column(name)
-    for name in ("standardised", "in the units of the data"):
-        table.add_column(name, justify="right")
-    entries = [
-        (abs(model.coef[c, j]), name, c, model.coef[c, j], raw[c, j])
-        for c in range(len(model.coef))
-        for j, name in enumerate(model.features.names)
-        if model.coef[c, j] != 0
-    ]
-    entries.sort(key=lambda entry: -entry[0])
-    for _, name, c, scaled, value in entries[:MOST_SHOWN]:
-        which = [str(model.classes[c])] if several else []
-        table.add_row(name, *which, numbers.coefficient(scaled), numbers.coefficient(value))
-    for c in range(len(model.coef)):
-        which = [str(model.classes[c])] if several else []
-        both = (numbers.coefficient(v) for v in (model.intercept[c], intercept[c]))
-        table.add_row("(intercept)", *which, *both)
-    console.print(table)
-    if model.kind == "classifier" and not several:
-        called = f"{model.target} = " if model.target else "the class "
-        console.print(f"positive coefficients speak for {called}{model.classes[1]}")
-    hidden, zeros = len(entries) - MOST_SHOWN, model.coef.size - len(entries)
-    if hidden > 0:
-        console.print(f"and {hidden} smaller ones; `mossp show --json` has all")
-    if zeros:
-        console.print(f"{numbers.counted(zeros, 'coefficient')} exactly zero")
-
-
-def _model_object(model: Any) -> dict[str, Any]:
-    raw, intercept = model.raw_coefficients()
-    names = model.features.names
-    rows = [str(c) for c in model.classes] if len(model.coef) > 1 else [None]
-
-    def by_name(coef: np.ndarray, b: np.ndarray) -> Any:
-        each = [{**dict(zip(names, c.tolist(), strict=True)), "(intercept)": v}
-                for c, v in zip(coef, b.tolist(), strict=True)]  # fmt: skip
-        return each[0] if rows == [None] else dict(zip(rows, each, strict=True))
-
-    return _jsonable(
-        {
-            "kind": model.kind, "loss": model.loss, "target": model.target,
-            "classes": model.classes,
-            "standardised": by_name(model.coef, model.intercept),
-            "coefficients": by_name(raw, intercept),
-            **model.about,
-        }
-    )  # fmt: skip
 
 
 # mossp solve ------------------------------------------------------------------------------------
@@ -472,13 +394,13 @@ def _solve(which: str | None, settings: dict[str, Any], out: Path | None, as_jso
         problem, x0, names = scripts.load(which)
         title = f"The problem {which}"
     # What a package prints goes to stderr, and stdout is ours. So does the bar.
-    with contextlib.redirect_stdout(sys.stderr), _plain_warnings():
+    with contextlib.redirect_stdout(sys.stderr), terminal.plain_warnings():
         result = mossp.solve(problem, x0, progress=sys.stderr.isatty(), **settings)
     if as_json:
-        print(json.dumps(as_object(result, names), allow_nan=False))
+        print(json.dumps(terminal.as_object(result, names), allow_nan=False))
     else:
         print(title)
-        _print_result(result)
+        terminal.print_result(result)
     sys.stdout.flush()
     if out is not None:
         from mossp.report import write_page
@@ -508,104 +430,6 @@ def _need(what: str, *packages: str) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f"{what} needs {' and '.join(missing)}: pip install 'mossp[cli]'")
-
-
-def _print_result(result: Any) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from mossp.report import certificate_rows, explanation, numbers
-    from mossp.report.verdict import coefficients, size
-
-    console = Console(highlight=False)
-    s = result.settings
-    console.print(
-        f"{s['method']}, {numbers.counted(result.steps, 'step')}, "
-        f"{numbers.counted(len(result.funs), 'replica')}, "
-        f"{numbers.counted(result.gradients, 'sample gradient')} each, "
-        f"{numbers.duration(result.seconds)} "
-        f"(+ {numbers.duration(result.compile_seconds)} to prepare and compile)",
-        soft_wrap=True,
-    )
-    console.print(
-        f"objective {numbers.value(result.fun)}, violation {numbers.residual(result.violation)}, "
-        f"{len(coefficients(result))} of {size(result)} coefficients nonzero",
-        soft_wrap=True,
-    )
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("certificate")
-    table.add_column("")
-    table.add_column("value", justify="right")
-    table.add_column("needed", justify="right")
-    table.add_column("holds")
-    marks = {
-        True: Text("✓ yes", style="green"),
-        False: Text("✗ no", style="red"),
-        None: Text(numbers.NONE, style="dim"),
-    }
-    for row in certificate_rows(result):
-        table.add_row(row.name, row.symbol, row.value, row.bound, marks[row.holds])
-    console.print(table)
-    mark, style = ("✓", "bold green") if result.success else ("✗", "bold red")
-    verdict = Text(f"{mark} {result.status.name}: ", style=style).append(explanation(result))
-    console.print(verdict, soft_wrap=True)
-
-
-def as_object(result: Any, names: Sequence[str] | None) -> dict[str, Any]:
-    """A result as what JSON can hold, x by name if there are names; NaN and infinity are null."""
-    from mossp.structure import Structure
-
-    x: Any = result.x
-    if names is not None:
-        x = dict(zip(names, Structure.of(x).ravel(x).tolist(), strict=True))
-    certificate = dataclasses.asdict(result.certificate)
-    certificate |= {"tol": result.tol, "holds": result.certificate.is_kkt(result.tol)}
-    return _jsonable(
-        {
-            "x": x,
-            "fun": result.fun,
-            "violation": result.violation,
-            "success": result.success,
-            "status": result.status.name,
-            "message": result.message,
-            "certificate": certificate,
-            "steps": result.steps,
-            "gradients": result.gradients,
-            "seconds": result.seconds,
-            "compile_seconds": result.compile_seconds,
-            "settings": result.settings,
-        }
-    )
-
-
-def _jsonable(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {str(name): _jsonable(v) for name, v in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [_jsonable(v) for v in content]
-    if hasattr(content, "tolist"):
-        return _jsonable(content.tolist())
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
-    if isinstance(content, (str, int, float, bool, type(None))):
-        return content
-    return str(content)
-
-
-@contextlib.contextmanager
-def _plain_warnings() -> Any:
-    """A warning of ours is one line on stderr."""
-
-    def show(message: Warning | str, *_: Any) -> None:
-        print(f"mossp: warning: {message}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
-        warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
-        warnings.showwarning = show  # type: ignore[assignment]
-        yield
 
 
 def keep_compiled_programs() -> Path | None:
