@@ -23,7 +23,7 @@ class Sampler(eqx.Module):
     (5, 3)
     """
 
-    fn: Callable[[jax.Array, int], PyTree] = eqx.field(static=True)
+    fn: Callable[[jax.Array, int], PyTree]
 
     def __check_init__(self) -> None:
         if not callable(self.fn):
