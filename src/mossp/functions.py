@@ -24,7 +24,7 @@ from mossp.tracing import Code, Function, Probed, described, digest, probe, trac
 PyTree = Any
 
 # Rows of the batches that a loss is traced with: what differs between them depends on the size.
-PROBED_SIZES = (5, 7)
+PROBED_SIZES = (4, 7)
 
 
 def is_own(thing: Any) -> bool:

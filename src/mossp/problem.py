@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 
 from mossp import keys
-from mossp.data import Arriving, Finite, NoData, Sampler, Stream, is_rows, map_rows
+from mossp.data import Arriving, Finite, NoData, Sampler, Stream
 from mossp.functions import (
     PROBED_SIZES,
     check_regularizer_fits,
@@ -32,7 +32,7 @@ from mossp.functions import (
     with_rows,
 )
 from mossp.losses import Loss
-from mossp.programs import ProgramSet, compiled, store
+from mossp.programs import ProgramSet, store
 from mossp.regularizers import Regularizer, Relaxed, Zero
 from mossp.structure import Structure, with_dtype
 from mossp.tracing import Code, Function, Probed
@@ -305,37 +305,3 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
     if rows[0] == 0:
         raise ValueError("data has no rows: at least one sample is needed.")
     return jax.tree.unflatten(treedef, arrays), rows[0]
-
-
-def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> None:
-    """Padding, weights and full gradients rely on a loss that is a mean over rows: is it one?"""
-    if problem.data is None or isinstance(problem.loss, Loss):
-        return
-    few = min(3, problem.samples or 3)
-    if isinstance(problem.data, Stream):
-        rows = jax.tree.map(lambda a: a[:few], with_dtype(problem.data.peek()[0], dtype))
-    elif isinstance(problem.data, Sampler):
-        rows = problem.data.fn(keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)), few)
-    else:
-        rows = map_rows(lambda a: a[:few], oracles.source.arrays)
-    sizes = {np.shape(a)[0] if np.ndim(a) else 0 for a in jax.tree.leaves(rows, is_leaf=is_rows)}
-    if len(sizes) != 1 or sizes == {0} or sizes == {1}:
-        return  # a sampler may hand out anything; one row cannot tell a sum from a mean
-    # Off x0, where a loss may be 0 on every row.
-    x = jnp.asarray(x0, dtype) + 0.1 * jnp.cos(jnp.arange(len(x0), dtype=dtype))
-    together, apart, size = (float(v) for v in _mean_of_rows(oracles, x, rows))
-    if np.isfinite([together, apart]).all() and abs(together - apart) > 1e-3 * size:
-        raise ValueError(
-            f"The loss must be the mean over the rows of a batch, but on {sizes.pop()} rows it is "
-            f"{together:.6g} while the mean of its values row by row is {apart:.6g}: use jnp.mean, "
-            "not jnp.sum."
-        )
-
-
-@compiled
-def _mean_of_rows(oracles: Oracles, x: Vector, rows: PyTree) -> tuple[Any, Any, Any]:
-    """(the loss of all rows, the mean of their losses, the mean of their absolute values)."""
-    count = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
-    row = lambda i: map_rows(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), rows)  # noqa: E731
-    apart = jax.lax.map(lambda i: oracles.f(x, row(i)), jnp.arange(count))
-    return oracles.f(x, rows), jnp.mean(apart), jnp.mean(jnp.abs(apart))

@@ -30,10 +30,11 @@ from mossp.feasibility import different_starts, phase_one, violation
 from mossp.interrupt import Interrupt
 from mossp.keys import Purpose, generator, jax_keys
 from mossp.loop import Events, Loop, Shard, shard_sizes
+from mossp.means import check_mean
 from mossp.methods import Method, within_reach
 from mossp.outcome import Ending, judge
 from mossp.polishing import Polishing
-from mossp.problem import Oracles, Problem, check_mean
+from mossp.problem import Oracles, Problem
 from mossp.programs import compiled as with_programs
 from mossp.progress import Bar
 from mossp.result import Result, Status

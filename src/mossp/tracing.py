@@ -54,7 +54,7 @@ class Trace(NamedTuple):
                     atom = places[-1]
                 invars.append(atom)
             eqns.append(eqn.replace(invars=invars))
-        opened = jaxpr.replace(constvars=[*jaxpr.constvars, *places], eqns=eqns, debug_info=None)
+        opened = jaxpr.replace(constvars=[*jaxpr.constvars, *places], eqns=eqns)
         return jax.tree.unflatten(self.out, jax.core.eval_jaxpr(opened, numbers, *args))
 
 
