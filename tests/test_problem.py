@@ -314,7 +314,7 @@ def test_constraint_gradient_is_the_jacobian_times_the_multipliers(name):
         both = [lambda x, f=f: flat(f, x) for f in (equality, inequality)]
         return [f(x) for f in both] + [jax.jacobian(f)(x) for f in both]
 
-    gradient = jax.jit(oracles.constraint_gradient)
+    gradient = jax.jit(lambda *args: oracles.constraint_gradient(*args))
     rng = np.random.default_rng(1)
     signs = set()
     for _ in range(10):

@@ -14,6 +14,7 @@ import collections
 import functools
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -23,26 +24,33 @@ import jax
 # each of 60 maps and 3 MB.
 MOST_PROGRAMS = 100
 # A function with so many sets of its own keeps arriving new, which is said.
-MANY_SETS = 12
+MANY_SETS = 20
 
 
 class ProgramSet:
-    """The programs of one problem; dropped, it frees them."""
+    """The name of the programs of one problem. It does not hold them: the store does.
 
-    def __init__(self, key: Hashable) -> None:
+    (It is a part of the oracles, and so of what JAX remembers of every program: one that held the
+    programs could never be freed.)
+    """
+
+    def __init__(self, key: Hashable, store: Store) -> None:
         self.key = key
         self.bound: tuple[Any, ...] | None = None  # numbers that had to be compiled in
-        self._jitted: dict[Callable[..., Any], Any] = {}
+        self._store = weakref.ref(store)
 
     def program(self, function: Callable[..., Any], options: dict[str, Any]) -> Any:
-        if function not in self._jitted:
+        store = self._store()
+        assert store is not None, "the store of programs is gone"
+        jitted = store.programs_of(self)
+        if function not in jitted:
             # JAX shares programs between two jits of one function: this one is a new function.
             @functools.wraps(function)
             def fresh(*args: Any, **kwargs: Any) -> Any:
                 return function(*args, **kwargs)
 
-            self._jitted[function] = jax.jit(fresh, **options)
-        return self._jitted[function]
+            jitted[function] = jax.jit(fresh, **options)
+        return jitted[function]
 
     def check(self, oracles: Any) -> None:
         """Programs into which numbers were compiled serve these numbers alone."""
@@ -52,38 +60,49 @@ class ProgramSet:
                 "the size of the batch: run one after the other."
             )
 
-    def __len__(self) -> int:
-        return sum(jitted._cache_size() for jitted in self._jitted.values())
-
 
 class Store:
-    """Sets by key, the least recently used first."""
+    """Programs by set, the least recently used set first."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._sets: collections.OrderedDict[Hashable, ProgramSet] = collections.OrderedDict()
+        self._names: weakref.WeakValueDictionary[Hashable, ProgramSet]
+        self._names = weakref.WeakValueDictionary()  # those in use, or with programs
+        self._programs: collections.OrderedDict[ProgramSet, dict[Any, Any]]
+        self._programs = collections.OrderedDict()
         self._made: collections.Counter[str] = collections.Counter()
         self._said = False
         self._lock = threading.RLock()
 
+    def __len__(self) -> int:
+        """Compiled programs."""
+        every = (jitted for programs in self._programs.values() for jitted in programs.values())
+        return sum(jitted._cache_size() for jitted in every)
+
     def get(self, key: Hashable, numbers: Callable[[], tuple[Any, ...]], origin: str) -> ProgramSet:
         """The set of this key; `numbers` are the user's own, `origin` says where they come from."""
         with self._lock:
-            found = self._sets.get(key)
+            found = self._names.get(key)
             if found is not None and found.bound not in (None, numbers()):
                 key = (key, numbers())
-                found = self._sets.get(key)
+                found = self._names.get(key)
             if found is None:
-                found = self._sets[key] = ProgramSet(key)
                 self._made[origin] += 1
                 self._drop(origin)
-            self._sets.move_to_end(key)
+                found = self._names[key] = ProgramSet(key, self)
+            return found
+
+    def programs_of(self, name: ProgramSet) -> dict[Any, Any]:
+        """What was compiled for this set; nothing, if it has been dropped."""
+        with self._lock:
+            found = self._programs.setdefault(name, {})
+            self._programs.move_to_end(name)
             return found
 
     def _drop(self, origin: str) -> None:
         dropped = False
-        while len(self._sets) > 1 and sum(map(len, self._sets.values())) > self.most:
-            self._sets.popitem(last=False)
+        while self._programs and len(self) > self.most:
+            self._programs.popitem(last=False)
             dropped = True
         if dropped and not self._said and self._made[origin] > MANY_SETS:
             self._said = True
@@ -94,10 +113,6 @@ class Store:
                 "leaves of an equinox module or a jax.tree_util.Partial.",
                 stacklevel=6,
             )
-
-    def clear(self) -> None:
-        with self._lock:
-            self._sets.clear()
 
 
 store = Store(MOST_PROGRAMS)

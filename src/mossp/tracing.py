@@ -83,7 +83,8 @@ def trace(function: Callable[..., Any], *args: PyTree) -> Trace:
 
 def is_number(atom: Any) -> bool:
     """Whether an operand of an equation is a real number that was written into the code."""
-    return isinstance(atom, core.Literal) and np.issubdtype(atom.aval.dtype, np.floating)
+    aval: Any = atom.aval
+    return isinstance(atom, core.Literal) and np.issubdtype(aval.dtype, np.floating)
 
 
 def form_of(jaxpr: Any, open_: bool = False) -> tuple[Any, ...]:
