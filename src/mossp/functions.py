@@ -19,6 +19,7 @@ from mossp.data import Sampler
 from mossp.programs import ProgramSet
 from mossp.regularizers import Regularizer
 from mossp.structure import with_dtype
+from mossp.surroundings import refuse_tracers
 from mossp.tracing import Code, Function, Probed, described, digest, probe, trace
 
 PyTree = Any
@@ -46,7 +47,9 @@ def probe_function(
     with sentences(what, about):
         if isinstance(function, eqx.Module) and is_own(function):
             return with_dtype(function, dtype)
-        return probe(function, arguments, lambda arrays: with_dtype(arrays, dtype))
+        probed = probe(function, arguments, lambda arrays: with_dtype(arrays, dtype))
+    refuse_tracers(probed.numbers)
+    return probed
 
 
 def form_of_part(part: Any) -> Any:

@@ -35,6 +35,7 @@ from mossp.losses import Loss
 from mossp.programs import ProgramSet, store
 from mossp.regularizers import Regularizer, Relaxed, Zero
 from mossp.structure import Structure, with_dtype
+from mossp.surroundings import fork, refuse_tracers
 from mossp.tracing import Code, Function, Probed
 
 PyTree = Any
@@ -69,6 +70,8 @@ class Problem:
     samples: int | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        fork.check()
+        refuse_tracers(self.regularizer, self.data)
         for name in ("loss", "equality", "inequality"):
             given = getattr(self, name)
             if not callable(given) and (name == "loss" or given is not None):
@@ -106,6 +109,8 @@ class Problem:
         The user's functions are traced anew, as they are now; an equal problem finds the programs
         that were compiled for it.
         """
+        fork.check()
+        refuse_tracers(x0, self.regularizer)
         structure = Structure.of(x0)
         source = self.source(dtype)
         x = shapes(x0, dtype)
