@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mossp.torch.vectors import Tensor, gradient, leaves
+from mossp.torch.vectors import Tensor, gradient, leaves, working
 
 
 class NonFiniteError(FloatingPointError):
@@ -32,6 +32,7 @@ class Numbers(NamedTuple):
     """What a step has computed before it changes anything."""
 
     params: list[Tensor]
+    fresh: list[Tensor]  # those of params that no step has made, or a step has rounded
     constraints: list[Tensor]  # c(x) and J(x) q
     gradients: list[Tensor]
     old: list[Tensor]  # d - gf(x_before; B)
@@ -41,15 +42,13 @@ class Numbers(NamedTuple):
 def suspicious(numbers: Numbers) -> bool:
     """Whether a number may be NaN or infinite; costs one synchronisation.
 
-    The norm of such a tensor is not finite either. That of a finite one may overflow.
+    The norm of a tensor with such an entry is not finite either; that of a finite one may
+    overflow. Parameters that a step has made from finite numbers are left out.
     """
     by_kind: dict[Any, list[Tensor]] = {}
-    for t in itertools.chain.from_iterable(numbers):
-        by_kind.setdefault((t.dtype, t.device), []).append(t.detach())
-    norms = [
-        torch.stack(torch._foreach_norm(same, 2, dtype=torch.promote_types(dtype, torch.float32)))
-        for (dtype, _), same in by_kind.items()
-    ]
+    for t in itertools.chain.from_iterable(numbers._replace(params=[])):
+        by_kind.setdefault((t.dtype, t.device), []).append(working(t.detach()))
+    norms = [torch.stack(torch._foreach_norm(same, 2)) for same in by_kind.values()]
     if not norms:
         return False
     total = torch.stack([each.sum().to(norms[0].device, torch.float32) for each in norms]).sum()

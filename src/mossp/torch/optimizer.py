@@ -38,6 +38,7 @@ from mossp.torch.vectors import (
     gradient,
     joined,
     leaves,
+    norm,
     random_state,
     set_random_state,
     split,
@@ -172,6 +173,7 @@ class MoSSP(torch.optim.Optimizer):
             vectors,
             Numbers(
                 params=[p for v in vectors for p in v.params],
+                fresh=[p for v in vectors for p in v.fresh()],
                 constraints=[*c, *entries(pulls)],
                 gradients=[g for v in vectors for g in v.gradients()],
                 old=entries(old),
@@ -307,7 +309,7 @@ class MoSSP(torch.optim.Optimizer):
     @torch.no_grad()
     def violation(self) -> float:
         """||(c_E(x), [c_I(x)]_+)|| at the current point."""
-        return float(torch.linalg.vector_norm(self._active(self._c())))
+        return float(norm(self._active(self._c())))
 
     @property
     def multipliers(self) -> dict[str, Any]:

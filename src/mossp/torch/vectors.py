@@ -55,6 +55,11 @@ class Vector:
         self.z.copy_(self.x_before)
         return moved
 
+    def fresh(self) -> list[Tensor]:
+        """Parameters that may be infinite though z is not: new ones, and half precision."""
+        narrow = self.params[:1] and self.params[0].dtype != self.z.dtype
+        return self.params if narrow else [self.params[i] for i in self.new]
+
     def gradients(self) -> list[Tensor]:
         """What backward left; 0 where a mini-batch does not use a parameter."""
         if any(p.grad is not None and p.grad.is_sparse for p in self.params):
@@ -104,11 +109,14 @@ class Vector:
         v = torch.sub(self.z, S, alpha=mu, out=self.room)
         assign(self.before, self.params)
         x, y = proximal(reg, v, self.z, mu)
-        if y is self.z and beta == 1:  # g = 0
-            self.z.copy_(x)
+        assign(self.params, split(x, self.params))
+        if y is self.z and beta == 1:  # g = 0: x is the new z, without a copy
+            if x.data_ptr() == self.room.data_ptr():
+                self.room = self.z
+            self.z = x
+            self.views["z"] = split(x, self.params)
         else:
             self.z.sub_(y - x, alpha=beta)
-        assign(self.params, split(x, self.params))
 
 
 # Tensors --------------------------------------------------------------------------------------
