@@ -149,16 +149,12 @@ def gradient_on(
     return lambda x: oracles.gradient(x, batch)
 
 
-def hessian_vector(gradient: Callable[[Vector], Vector], x: Vector, v: Vector) -> Vector:
-    return jax.jvp(gradient, (x,), (v,))[1]
-
-
 def batch_smoothness(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> jax.Array:
     """The largest smoothness constant of a mini-batch's loss, over some mini-batches."""
 
     def at(j: Any) -> jax.Array:
         gradient = gradient_on(oracles, draws, j, batch_size)
-        return spectral_norm(lambda v: hessian_vector(gradient, x, v), x.size, x.dtype)
+        return spectral_norm(lambda v: oracles.along(gradient, x, v), x.size, x.dtype)
 
     return jnp.max(lax.map(at, jnp.arange(min(count(draws), MINI_BATCHES))))
 
@@ -173,7 +169,7 @@ def smoothness(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> tupl
     def gradient_at(j: Any) -> Callable[[Vector], Vector]:
         return gradient_on(oracles, draws, j, batch_size)
 
-    pooled = lambda v: mean(lambda j: hessian_vector(gradient_at(j), x, v))  # noqa: E731
+    pooled = lambda v: mean(lambda j: oracles.along(gradient_at(j), x, v))  # noqa: E731
     L_f = spectral_norm(pooled, x.size, x.dtype)
     g = mean(lambda j: gradient_at(j)(x))
     spread = lax.map(lambda j: jnp.sum((gradient_at(j)(x) - g) ** 2), jnp.arange(count(draws)))

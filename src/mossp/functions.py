@@ -6,6 +6,7 @@ What can be found wrong here is found before anything is compiled.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,9 @@ from mossp.tracing import Code, Function, Probed, described, digest, probe, trac
 
 PyTree = Any
 
+# Equations: a vectorised loss has some ten, a network a hundred. From the first number on a program
+# takes a minute to compile, beyond the second it would take hours and all of the memory.
+LARGE_PROGRAM, LARGEST_PROGRAM = 1_000, 20_000
 # Rows of the batches that a loss is traced with: what differs between them depends on the size.
 PROBED_SIZES = (4, 7)
 
@@ -152,6 +156,23 @@ def check_regularizer_fits(reg: Regularizer, n: int, dtype: Any) -> None:
                 f"The regulariser does not fit x, which has {n} entries: a proximal map of "
                 f"{type(reg).__name__} returns shape {shape}."
             )
+
+
+def check_size(probed: list[Probed]) -> bool:
+    """Whether the functions are long programs; ValueError where they are far too long."""
+    size = sum(p.size for p in probed)
+    if size <= LARGE_PROGRAM:
+        return False
+    longest = max(probed, key=lambda p: p.size)
+    said = (
+        f"{longest.origin} is a program of {longest.size:,} operations, {{}}: replace loops in "
+        "Python by operations on arrays (a sum over an axis, a product of matrices), by jax.vmap "
+        "or by jax.lax.map, which are compiled once and not for each round."
+    )
+    if size > LARGEST_PROGRAM:
+        raise ValueError(said.format(f"more than the {LARGEST_PROGRAM:,} that can be compiled"))
+    warnings.warn(said.format("which takes long to compile"), stacklevel=5)
+    return True
 
 
 def shapes(tree: PyTree, dtype: Any) -> PyTree:

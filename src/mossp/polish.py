@@ -566,14 +566,17 @@ def in_parts(function: Callable[[Any], Any], E: np.ndarray, dtype: Any) -> np.nd
     return np.concatenate(parts)
 
 
-def each(function: Callable[[Vector], Vector], at: Vector, E: Any) -> Any:
+def each(oracles: Oracles, function: Callable[[Vector], Vector], at: Vector, E: Any) -> Any:
     """The derivative of a function along the rows of E."""
-    return jax.vmap(lambda e: jax.jvp(function, (at,), (e,))[1])(E)
+    if oracles.large:  # one after the other: a program for many at once is larger still
+        return jax.lax.map(lambda e: oracles.along(function, at, e), E)
+    return jax.vmap(lambda e: oracles.along(function, at, e))(E)
 
 
 @compiled
 def _derivative(oracles: Oracles, v: Vector, t: Any, E: Any) -> Any:
-    return jnp.nan_to_num(each(lambda v: oracles.regularizer.prox_h(v, t), v, E))
+    D = jax.vmap(lambda e: jax.jvp(lambda v: oracles.regularizer.prox_h(v, t), (v,), (e,))[1])(E)
+    return jnp.nan_to_num(D)
 
 
 @compiled
@@ -584,5 +587,5 @@ def _products(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Any:
         pulled = jax.vjp(oracles.c, x)[1](q)[0] if oracles.m else jnp.zeros_like(x)
         return pulled - oracles.regularizer.subgradient_g(x)
 
-    H = oracles.source.mean(lambda batch: each(lambda x: oracles.gradient(x, batch), x, E))
-    return jnp.nan_to_num(H + each(curved, x, E))
+    H = oracles.source.mean(lambda batch: each(oracles, lambda x: oracles.gradient(x, batch), x, E))
+    return jnp.nan_to_num(H + each(oracles, curved, x, E))

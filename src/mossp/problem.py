@@ -20,6 +20,7 @@ from mossp.data import Arriving, Finite, NoData, Sampler, Stream
 from mossp.functions import (
     PROBED_SIZES,
     check_regularizer_fits,
+    check_size,
     form_of_part,
     form_of_regularizer,
     function_of,
@@ -130,7 +131,9 @@ class Problem:
         )
         probed = [part for part in parts if isinstance(part, Probed)]
         numbers = lambda: numbers_of(probed)  # noqa: E731
-        programs = store.get(key, numbers, " and ".join(p.origin for p in probed) or "The problem")
+        large = check_size(probed)
+        origin = " and ".join(p.origin for p in probed) or "The problem"
+        programs = store.get(key, numbers, origin, large)
         if sampler is not None:
             source = Sampler(function_of(sampler, programs, "sampler"))
         return Oracles(
@@ -234,6 +237,25 @@ class Oracles(eqx.Module):
 
     def full_gradient(self, x: Vector) -> jax.Array:
         return self.source.mean(lambda batch: self.gradient(x, batch))
+
+    @property
+    def large(self) -> bool:
+        """Whether the user's functions are long programs, of which a copy takes long to compile."""
+        return self.programs.large
+
+    def along(self, function: Callable[[Vector], Vector], x: Vector, v: Vector) -> Vector:
+        """The derivative of a gradient along v, such as a Hessian-vector product.
+
+        Of a long program by central differences: it is not differentiated twice, and stands in
+        what is compiled once.
+        """
+        if not self.large:
+            return jax.jvp(function, (x,), (v,))[1]
+        # eps^{1/3} balances truncation and rounding.
+        size = jnp.finfo(x.dtype).eps ** (1 / 3) * jnp.maximum(jnp.linalg.norm(x), 1.0)
+        step = size / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(x.dtype).tiny)
+        ahead, behind = jax.lax.map(function, jnp.stack([x + step * v, x - step * v]))
+        return (ahead - behind) / (2 * step)
 
     # c ------------------------------------------------------------------------------------
 

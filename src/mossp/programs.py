@@ -23,6 +23,10 @@ import jax
 # Programs in all sets together, some 6,000 memory maps and 300 MB: a problem has 12 to 25 programs,
 # each of 60 maps and 3 MB.
 MOST_PROGRAMS = 100
+# One set may have more: a problem that is solved by many methods, or with data of many lengths.
+MOST_OF_ONE_SET = 500
+# Long programs are compiled without costly optimisations, in half the time.
+QUICKLY = {"compiler_options": {"xla_backend_optimization_level": 0}}
 # A function with so many sets of its own keeps arriving new, which is said.
 MANY_SETS = 20
 
@@ -34,8 +38,8 @@ class ProgramSet:
     programs could never be freed.)
     """
 
-    def __init__(self, key: Hashable, store: Store) -> None:
-        self.key = key
+    def __init__(self, key: Hashable, store: Store, origin: str, large: bool) -> None:
+        self.key, self.origin, self.large = key, origin, large
         self.bound: tuple[Any, ...] | None = None  # numbers that had to be compiled in
         self._store = weakref.ref(store)
 
@@ -49,7 +53,8 @@ class ProgramSet:
             def fresh(*args: Any, **kwargs: Any) -> Any:
                 return function(*args, **kwargs)
 
-            jitted[function] = jax.jit(fresh, **options)
+            quickly: dict[str, Any] = QUICKLY if self.large else {}
+            jitted[function] = jax.jit(fresh, **options, **quickly)
         return jitted[function]
 
     def check(self, oracles: Any) -> None:
@@ -79,7 +84,13 @@ class Store:
         every = (jitted for programs in self._programs.values() for jitted in programs.values())
         return sum(jitted._cache_size() for jitted in every)
 
-    def get(self, key: Hashable, numbers: Callable[[], tuple[Any, ...]], origin: str) -> ProgramSet:
+    def get(
+        self,
+        key: Hashable,
+        numbers: Callable[[], tuple[Any, ...]],
+        origin: str,
+        large: bool = False,
+    ) -> ProgramSet:
         """The set of this key; `numbers` are the user's own, `origin` says where they come from."""
         with self._lock:
             found = self._names.get(key)
@@ -87,31 +98,35 @@ class Store:
                 key = (key, numbers())
                 found = self._names.get(key)
             if found is None:
-                self._made[origin] += 1
-                self._drop(origin)
-                found = self._names[key] = ProgramSet(key, self)
+                found = self._names[key] = ProgramSet(key, self, origin, large)
+            self._drop(found)
             return found
 
     def programs_of(self, name: ProgramSet) -> dict[Any, Any]:
         """What was compiled for this set; nothing, if it has been dropped."""
         with self._lock:
-            found = self._programs.setdefault(name, {})
+            if name not in self._programs:
+                self._programs[name] = {}
+                self._made[name.origin] += 1
             self._programs.move_to_end(name)
-            return found
+            return self._programs[name]
 
-    def _drop(self, origin: str) -> None:
+    def _drop(self, name: ProgramSet) -> None:
+        """Make room before this set is used."""
         dropped = False
-        while self._programs and len(self) > self.most:
-            self._programs.popitem(last=False)
-            dropped = True
-        if dropped and not self._said and self._made[origin] > MANY_SETS:
+        for other in list(self._programs):
+            if len(self) > (self.most if other is not name else MOST_OF_ONE_SET):
+                del self._programs[other]
+                dropped = True
+        made = self._made[name.origin]
+        if dropped and not self._said and made >= MANY_SETS:
             self._said = True
             warnings.warn(
-                f"{origin} was compiled {self._made[origin]} times, because it was a different "
-                "program each time, and earlier programs are dropped now: pass what varies as "
-                "data, as numbers or arrays in the function (these need no new program), or as the "
-                "leaves of an equinox module or a jax.tree_util.Partial.",
-                stacklevel=6,
+                f"{name.origin} was compiled {made} times, because it was a different program each "
+                "time, and earlier programs are dropped now: pass what varies as data, as numbers "
+                "or arrays in the function (these need no new program), or as the leaves of an "
+                "equinox module or a jax.tree_util.Partial.",
+                stacklevel=5,
             )
 
 

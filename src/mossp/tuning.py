@@ -40,7 +40,6 @@ from mossp.certificate import Witness
 from mossp.constants import (
     batch_smoothness,
     constraint_curvature,
-    hessian_vector,
     jacobian_norm_squared,
     least_squares_multipliers,
     spectral_norm,
@@ -167,7 +166,7 @@ def smoothness_ahead(
 
     def at(point: Vector) -> Any:
         if method.momentum.full:
-            hessian = lambda v: hessian_vector(oracles.full_gradient, point, v)  # noqa: E731
+            hessian = lambda v: oracles.along(oracles.full_gradient, point, v)  # noqa: E731
             return spectral_norm(hessian, x.size, x.dtype)
         return batch_smoothness(oracles, point, tuner.draws, batch_size)
 
