@@ -76,9 +76,8 @@ def main() -> int:
         "problems": random_problems, "files": hostile_files, "inputs": hostile_arguments,
         "kills": kills_and_full_disks, "long": a_long_process,
     }  # fmt: skip
-    rows = (
-        together([[parts["problems"]]]) if "problems" in wanted else []
-    )  # two processes of its own
+    # Two processes of its own; the others then share the machine in two lanes.
+    rows = together([[parts["problems"]]]) if "problems" in wanted else []
     lanes = [["long", "inputs"], ["files", "kills"]]
     rows += together([[parts[name] for name in lane if name in wanted] for lane in lanes])
     table.save(rows, more, FOLDER)
