@@ -101,13 +101,21 @@ def follow(child: Any, reports: list[Report], count: int, patience: float) -> st
             fault = f"no answer within {patience:.0f} s"
             break
         if line is None:
-            readers[1].join(1.0)
+            readers[1].join(5.0)
             fault = f"the process ended: {' '.join(errors).strip()[-300:]}"
             break
         if line.startswith("{"):
             reports.append(json.loads(line))
-    child.wait()
+    finish(child, readers)
     return f"{fault} (exit code {child.returncode})" if fault else ""
+
+
+def finish(child: Any, readers: list[threading.Thread]) -> None:
+    """Wait for a child that ends or was killed, and close its pipes."""
+    child.wait()
+    for reader, pipe in zip(readers, (child.stdout, child.stderr), strict=True):
+        reader.join(5.0)
+        pipe.close()
 
 
 def report(case: str, fault: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import queue
 import random
@@ -68,13 +69,14 @@ class Child:
 
     def end(self) -> None:
         self.process.kill()
-        self.process.wait()
+        children.finish(self.process, self.readers)
 
     def said(self) -> str:
-        self.readers[1].join(1.0)
+        self.readers[1].join(5.0)
         return " ".join(self.errors[-3:]).strip()[-200:]
 
 
+@functools.cache
 def unbroken(mode: str) -> dict[str, Any]:
     child = Child("victim", mode, "-")
     found = child.answer()

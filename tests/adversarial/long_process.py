@@ -21,7 +21,7 @@ from adversarial import children
 from adversarial.table import Row
 
 MOST_MAPS, MOST_GROWTH, SLOWER = 15_000, 400 * 2**20, 1.5
-WARM = 10  # solves before memory is compared: JAX itself grows at first
+WARM = 5  # solves before memory is compared: JAX itself grows at first
 PATIENCE = 240.0
 
 

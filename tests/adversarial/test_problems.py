@@ -16,16 +16,15 @@ from adversarial.penalties import Long, length, long
 
 # One of each kind: constraints of either sort and none, rows, no data, a pytree, groups, scales,
 # and two that must not succeed. `make attack` tries all of the families.
-SHARE = [
-    "halfspaces-mcp", "logistic-on-a-sphere", "tree-in-blocks", "scaled", "indefinite-in-a-box-mcp",
-    "infeasible-planes", "separable-labels", "groups-mcp",
-]  # fmt: skip
-EACH = 5
+SHARE = {
+    "halfspaces-mcp": 6, "logistic-on-a-sphere": 6, "tree-in-blocks": 6, "scaled": 6,
+    "indefinite-in-a-box-mcp": 6, "groups-mcp": 4, "separable-labels": 4, "infeasible-planes": 2,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHARE)
 def test_what_a_result_says_is_true(name):
-    for number in range(EACH):
+    for number in range(SHARE[name]):
         report = problems.attack_one(name, number)
         assert not report["faults"], (number, report)
 
