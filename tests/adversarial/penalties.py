@@ -183,7 +183,9 @@ def l1_minus_l2(lam: Any, weights: Any = 1.0, nonnegative: bool = False) -> Pena
 
         def away(v: Vector) -> Vector:
             moved = v + centre
-            return shortened(moved - np.clip(moved, low, high), w.max() * turns)
+            left = moved - np.clip(moved, low, high)
+            left[w > 0] = shortened(left[w > 0], w.max() * turns)
+            return left
 
         return Slopes(
             value=(w * np.abs(x)).sum() - norm,
@@ -209,8 +211,10 @@ def truncated(lam: Any, k: int, minus_l2: bool = False, weights: Any = 1.0) -> P
         rest = np.where(head, 0, a)
         norm = length(rest)
         low, high = around_signs(x, s)
-        # Entries within delta of the level may count as large or not.
-        above, tied = a > level + 2 * delta, np.abs(a - level) <= 2 * delta
+        below = a[order[k]] if k < len(x) else Long(0)
+        above, tied = head, np.zeros(len(x), bool)
+        if level - below <= 2 * delta:  # entries near the level may count as large or not
+            above, tied = a > level + 2 * delta, np.abs(a - level) <= 2 * delta
         zero, spare = mask & (a == 0), max(0, k - int(((a > 0) & mask).sum()))
         g_low = np.where(above, s, 0) * np.sign(x)
         g_high = g_low.copy()
@@ -219,7 +223,7 @@ def truncated(lam: Any, k: int, minus_l2: bool = False, weights: Any = 1.0) -> P
             np.where(free, np.minimum(0, s * np.sign(x)), g_low),
             np.where(free, np.maximum(0, s * np.sign(x)), g_high),
         )
-        centre, radius = 0 * x, Long(0)
+        centre, radius, others = 0 * x, Long(0), mask & ~(head & (a > 0))
         if minus_l2:
             if norm > 0:
                 centre = Long(lam) * np.where(head, 0, np.where(mask, x, 0)) / norm
@@ -234,7 +238,8 @@ def truncated(lam: Any, k: int, minus_l2: bool = False, weights: Any = 1.0) -> P
                 left = np.where(zero, np.sign(left) * (excess - shared(excess, lam, spare)), left)
             elif level <= 2 * delta:
                 left = np.where(zero, np.sign(left) * np.maximum(np.abs(left) - s, 0), left)
-            return shortened(left, radius)
+            left[others] = shortened(left[others], radius)
+            return left
 
         return Slopes(
             value=Long(lam) * (rest.sum() - (norm if minus_l2 else 0)),

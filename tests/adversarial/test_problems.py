@@ -81,6 +81,33 @@ def test_slopes_of_the_penalty_are_those_of_its_value(name):
     assert length(slopes.away(slope + 1e-3)) > 1e-4
 
 
+# Where the judge's set is larger on purpose: see `penalties`.
+LARGER = ("squares-truncated-minus-l2", "weighted-l1-minus-l2")
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "logistic-in-a-ball"])
+def test_the_distance_from_the_slopes_is_that_of_the_regulariser(name):
+    """Two ways to project on dh - dg, at points with zeros: neither knows of the other."""
+    rng = np.random.default_rng(2)
+    for number in range(12):
+        case = draw(name, number)
+        n = kkt.flat(case.x0).size
+        x = rng.normal(size=n) * (rng.random(n) < rng.choice([0.2, 0.5, 0.8]))
+        x = x if case.reference.penalty(long(x), Long(0)).inside else np.abs(x)
+        x = x if case.reference.penalty(long(x), Long(0)).inside else 0 * x
+        w = rng.normal(size=n) * rng.choice([0.1, 1, 10])
+        slopes = case.reference.penalty(long(x), Long(0))
+        as_given = (
+            lambda v, case=case: (  # noqa: E731
+                {"b": v[:2], "w": v[2:].reshape(3, 2)} if isinstance(case.x0, dict) else v
+            )
+        )
+        theirs = kkt.flat(case.problem.regularizer.nearest(as_given(x), as_given(w)))
+        distance, mine = np.linalg.norm(w - theirs), float(length(slopes.away(long(w))))
+        assert mine <= distance + 1e-9
+        assert mine >= distance - 1e-9 or name in LARGER
+
+
 def answer(x, q, **parts):
     """A result with only what the judge looks at."""
     certificate = SimpleNamespace(multipliers=q)
