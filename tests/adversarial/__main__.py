@@ -20,7 +20,7 @@ FOLDER = Path("mossp-attack")
 PROBLEMS, KILLS, FULL_DISKS, COMPILING, SOLVES = 2000, 32, 8, 4, 500
 FILES = {
     "LIBSVM": 6000, "CSV": 3000, "Parquet": 2000, "expression": 6000,
-    "model": 1000, "result": 1500, "checkpoint": 600,
+    "model": 1000, "column name": 100, "result": 1500, "checkpoint": 600,
 }  # fmt: skip
 
 Part = Callable[[], list[Row]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import csv
 import functools
 import gzip
 import io
@@ -296,12 +297,41 @@ def read_model(path: Path, rng: random.Random) -> str | None:
     return None if len(predicted) == 2 else f"{what}: no predictions"
 
 
+NAMES = [
+    "[/red]", "[bold]", "[link=x]", "\x1b[31mred", "\x1b]0;title\x07", "a" * 450, "x\u202ey",
+    "é 🙂", "<script>", "{{x}}", "%s", "-h", "sum", "'", "\\", "\x9b2J", "age", "bmi",
+]  # fmt: skip
+
+
+def read_names(path: Path, rng: random.Random) -> str | None:
+    """fit, show and predict on a table whose columns have hostile names."""
+    names = rng.sample(NAMES, 3)
+    table, model = path.with_suffix(".csv"), path.with_suffix(".mossp")
+    values = np.random.default_rng(0).normal(size=(40, 2))
+    with table.open("w", newline="") as file:
+        rows = [[f"{a:.3f}", f"{b:.3f}", int(a + b > 0)] for a, b in values]
+        csv.writer(file).writerows([names, *rows])
+    fit = ["fit", str(table), "--target", names[2], "--regularizer", "l1:0.05", "--no-report"]
+    for command in (
+        [*fit, "--out", str(model)],
+        ["show", str(model)],
+        ["predict", str(model), str(table)],
+    ):
+        if fault := said(command):
+            return f"{command[0]} with the columns {names}: {fault}"
+    return None
+
+
 def shown(path: Path) -> str | None:
-    """`mossp show` on the file: an exit code, no exception, nothing that steers a terminal."""
+    return said(["show", str(path)])
+
+
+def said(command: list[str]) -> str | None:
+    """A command: an exit code, no exception, nothing that steers a terminal."""
     out, err = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = cli.main(["show", str(path)])
+            code = cli.main(command)
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:100]!r}"
     text = out.getvalue() + err.getvalue()
@@ -359,6 +389,7 @@ KINDS: dict[str, tuple[Reader, tuple[type[Exception], ...]]] = {
     "Parquet": (read_parquet, (tables.TableError,)),
     "expression": (read_expression, (expressions.ExpressionError,)),
     "model": (read_model, (ModelError,)),
+    "column name": (read_names, ()),
     "result": (read_result, (mossp.CheckpointError, ValueError)),
     "checkpoint": (read_checkpoint, (mossp.CheckpointError,)),
 }

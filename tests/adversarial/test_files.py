@@ -7,8 +7,8 @@ import pytest
 from adversarial import children, files
 
 SHARE = {
-    "LIBSVM": 300, "CSV": 100, "Parquet": 60, "expression": 300, "model": 60, "result": 120,
-    "checkpoint": 30,
+    "LIBSVM": 300, "CSV": 100, "Parquet": 60, "expression": 300, "model": 60,
+    "column name": 8, "result": 120, "checkpoint": 30,
 }  # fmt: skip
 
 

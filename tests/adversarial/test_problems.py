@@ -32,6 +32,11 @@ def test_what_a_result_says_is_true(name):
 # The judge --------------------------------------------------------------------------------------
 
 
+def tree_of(v):
+    """The vector as the pytree of `TreeSquares`."""
+    return {"b": v[:2], "w": v[2:].reshape(3, 2)}
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_formulas_by_hand_are_those_of_jax(name):
     """Values against JAX, and derivatives against differences in 80 bits."""
@@ -39,9 +44,7 @@ def test_formulas_by_hand_are_those_of_jax(name):
     rng = np.random.default_rng(0)
     start = kkt.flat(case.x0)
     x = np.abs(start + 0.1 * rng.normal(size=start.size)) * 0.5
-    tree = x
-    if isinstance(case.x0, dict):
-        tree = {"b": x[:2], "w": x[2:].reshape(3, 2)}
+    tree = tree_of(x) if isinstance(case.x0, dict) else x
     p, X = case.problem, long(x)
     with jax.enable_x64(True):
         dense = [a.toarray() if hasattr(a, "toarray") else a for a in case.rows]
@@ -97,12 +100,8 @@ def test_the_distance_from_the_slopes_is_that_of_the_regulariser(name):
         x = x if case.reference.penalty(long(x), Long(0)).inside else 0 * x
         w = rng.normal(size=n) * rng.choice([0.1, 1, 10])
         slopes = case.reference.penalty(long(x), Long(0))
-        as_given = (
-            lambda v, case=case: (  # noqa: E731
-                {"b": v[:2], "w": v[2:].reshape(3, 2)} if isinstance(case.x0, dict) else v
-            )
-        )
-        theirs = kkt.flat(case.problem.regularizer.nearest(as_given(x), as_given(w)))
+        given = [tree_of(v) if isinstance(case.x0, dict) else v for v in (x, w)]
+        theirs = kkt.flat(case.problem.regularizer.nearest(*given))
         distance, mine = np.linalg.norm(w - theirs), float(length(slopes.away(long(w))))
         assert mine <= distance + 1e-9
         assert mine >= distance - 1e-9 or name in LARGER
