@@ -2,7 +2,7 @@
 
 `python -m adversarial.long_process COUNT` prints after every solve the memory maps, the resident
 bytes and the seconds. Nine of ten lambdas differ from the last one in a number, the tenth in what
-it computes.
+it computes; and every third loss is no lambda, but one function that reads a list which changes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,17 @@ WARM = 5  # solves before memory is compared: JAX itself grows at first
 PATIENCE = 240.0
 
 
+CHANGING = [0.0]
+
+
+def moving(x):
+    return jnp.sum((x - CHANGING[0]) ** 2)
+
+
+def moving_bound(x):
+    return jnp.sum(x) - CHANGING[0]
+
+
 def maps() -> int:
     with Path("/proc/self/maps").open("rb") as lines:
         return sum(1 for _ in lines)
@@ -44,7 +55,10 @@ def run(count: int) -> None:
             return total
 
         bound = lambda x, number=number: jnp.sum(x) - number  # noqa: E731
-        result = mossp.solve(mossp.Problem(loss, inequality=bound), np.zeros(3))
+        CHANGING[0] = number
+        functions = (moving, moving_bound) if i % 3 == 1 and not kind else (loss, bound)
+        problem = mossp.Problem(functions[0], inequality=functions[1])
+        result = mossp.solve(problem, np.zeros(3))
         line = {
             "maps": maps(), "bytes": children.resident(), "seconds": time.perf_counter() - began,
             "new": kind != 0, "right": bool(result.success and answers(result.x, number, kind)),
@@ -63,7 +77,9 @@ def attack(count: int) -> list[Row]:
     )
     reports: list[Any] = []
     fault = children.follow(child, reports, count, PATIENCE)
-    right = Row("a result is about the functions as they are", "fresh lambdas in one process")
+    right = Row(
+        "a result is about the functions as they are", "fresh lambdas, and a list that changes"
+    )
     for number, report in enumerate(reports):
         right.add(None if report["right"] else f"solve {number} answers another problem")
     bounded = Row("a process does not grow", f"the same process, {count} solves")
