@@ -178,17 +178,17 @@ def while_compiling(number: int) -> str | None:
         return f"it did not begin: {child.said()}"
     time.sleep(rng.uniform(0.5, 6.0))
     first = rng.choice([signal.SIGINT, signal.SIGTERM])
-    for by in (first, first):
-        child.process.send_signal(by)
-        began = time.monotonic()
-        limit = SOON if by is first else WHILE_COMPILING
+    for limit in (SOON, WHILE_COMPILING):
+        child.process.send_signal(first)
         try:
-            child.process.wait(limit)
-            return None
+            code = child.process.wait(limit)
         except subprocess.TimeoutExpired:
-            took = time.monotonic() - began
+            continue
+        child.end()
+        crashed = code < 0 and code not in (-signal.SIGINT, -signal.SIGTERM)
+        return f"{first.name} while compiling: ended by signal {-code}" if crashed else None
     child.end()
-    return f"{first.name} twice while compiling: still there after {took:.0f} s more"
+    return f"{first.name} twice while compiling: still there after {WHILE_COMPILING:g} s more"
 
 
 def attack(kills: int, faults: int, compiling: int) -> list[Row]:
