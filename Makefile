@@ -3,6 +3,7 @@
 #   make run     solve the built-in example        make test    run the tests
 #   make lint    ruff, mypy, order of imports      make bench   measure the speed
 #   make docs    the pages, in docs/build/html     make examples   run the examples
+#   make attack  hostile problems, files and arguments, kills: half an hour; ATTACK=0.1 a tenth
 #   make clean   remove .venv, caches and reports
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --ed
 
 DOCS_ARGS ?=
 
-.PHONY: run test lint bench docs examples clean
+.PHONY: run test lint bench docs examples attack clean
 
 run: $(VENV)/.installed-cli
 	@$(BIN)/mossp solve $(RUN_ARGS)
@@ -40,8 +41,12 @@ docs: $(VENV)/.installed-docs
 examples: $(VENV)/.installed-cli
 	@for script in examples/*.py; do echo $$script; MPLBACKEND=agg $(BIN)/python $$script || exit 1; done
 
+# The table of docs/reliability.md, printed and in mossp-attack/; it fails if a failure is unexplained.
+attack: $(VENV)/.installed-dev
+	@PYTHONPATH=tests $(BIN)/python -m adversarial
+
 clean:
-	rm -rf $(VENV) build dist mossp-report docs/build docs/api docs/gallery
+	rm -rf $(VENV) build dist mossp-report mossp-attack docs/build docs/api docs/gallery
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

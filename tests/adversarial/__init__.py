@@ -1,0 +1,5 @@
+"""The attack on mossp: random problems, hostile files and arguments, kills, long processes.
+
+`make attack` runs all of it (`python -m adversarial` with tests/ on the path); a small share runs
+as ordinary tests. Nothing here calls mossp to judge mossp.
+"""

@@ -1,0 +1,22 @@
+"""A share of the kills and full disks, and a short long process."""
+
+from __future__ import annotations
+
+from adversarial import kills, long_process
+from adversarial.table import Row
+
+
+def test_killed_runs_go_on():
+    row = Row("", "")
+    kills.killed("recursive", 2, 1, row)
+    assert row.tries == 3 and not row.failures
+
+
+def test_a_full_disk_keeps_the_last_checkpoint():
+    assert kills.full("recursive", "file size") is None
+
+
+def test_a_process_that_solves_again_and_again():
+    right, bounded = long_process.attack(16)
+    assert right.tries == 16 and not right.failures
+    assert bounded.tries == 4 and not bounded.failures
