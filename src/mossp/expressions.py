@@ -34,6 +34,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp.module import Module
+
 __all__ = ["Expression", "ExpressionError", "parse"]
 
 Shape = tuple[int, ...]
@@ -109,7 +111,7 @@ class ExpressionError(ValueError):
         return f"{self.reason}\n{shown}\n" + "".join("\u3000" if w else " " for w in wide) + "^"
 
 
-class Expression(eqx.Module):
+class Expression(Module):
     """One relation: left - right, or right - left for >=, to be = 0 or <= 0 in every entry.
 
     Every field is static: two equal expressions share one compiled program.

@@ -21,15 +21,16 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp.module import Module
+
 __all__ = ["DemographicParity", "EqualOpportunity", "selection_rates"]
 
 
-class Covariances(eqx.Module):
+class Covariances(Module):
     """(d'w - bound, -d'w - bound) for directions d of shape (count, n), or (count, n, C)."""
 
     directions: Any
