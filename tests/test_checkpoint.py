@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -25,8 +26,8 @@ import numpy as np
 import pytest
 
 import mossp
-from mossp import CheckpointError, Result, Status, checkpoint, losses, schedules
-from mossp import resume as saved_run
+from mossp import CheckpointError, Result, Status, checkpoint, files, losses, schedules
+from mossp.fingerprint import fingerprint as fingerprint_of
 
 door = importlib.import_module("mossp.solve")  # `mossp.solve` is the function
 
@@ -228,7 +229,7 @@ def test_force_goes_on_all_the_same(stopped, tmp_path):
 
 
 def fingerprint(*functions):
-    return saved_run.fingerprint(list(functions), (), ())
+    return fingerprint_of(functions)
 
 
 def test_closures_are_part_of_the_problem():
@@ -274,6 +275,115 @@ def test_the_same_code_in_another_process_is_the_same_problem():
     for space in spaces:
         exec(compile(NESTED, "user.py", "exec"), space)
     assert fingerprint(spaces[0]["loss"]) == fingerprint(spaces[1]["loss"])
+
+
+# What a function uses without being given it. In a file of its own, so that globals can change.
+USES_GLOBALS = """
+import logging
+import jax
+import jax.numpy as jnp
+import numpy as np
+RADIUS, T, TABLE = 1.0, np.arange(3.0), {"b": [1, 2], "a": 3}
+log = logging.getLogger("user")
+
+def loss(x):
+    log.debug("called")
+    return helper(x) + jitted(x) + deep(x)
+
+def helper(x):
+    return jnp.sum((x.T - TARGET()) ** 2) - RADIUS
+
+def TARGET():
+    return jnp.asarray(T) if RADIUS else loss  # which leads back to where it came from
+
+@jax.jit
+def jitted(x):
+    return x @ x * FACTOR
+
+FACTOR = 2.0
+
+def deep(x):
+    return (lambda v: [v * s for s in SCALES])(x)
+
+SCALES = {1.5, 2.5}
+
+class Ball:
+    __slots__ = ("radius", "names")
+    def __init__(self, radius, names):
+        self.radius, self.names = radius, frozenset(names)
+    def __call__(self, x):
+        return x @ x - self.radius * OUTER
+
+OUTER = 1.0
+unused = 5
+ball = Ball(1.0, ["a", "b"])
+"""
+
+
+def user_module(**changes):
+    space = {"__name__": "user"}
+    exec(compile(USES_GLOBALS, "user.py", "exec"), space)
+    space.update(changes)
+    return space
+
+
+@pytest.mark.parametrize("name, value, told", [
+    ("RADIUS", 2.0, True),
+    ("RADIUS", 1, True),
+    ("T", np.array([0.0, 1.0, 2.0 + 1e-15 * 8]), True),
+    ("FACTOR", 3.0, True),  # behind jax.jit
+    ("SCALES", {1.5, 3.5}, True),  # in a function within a function
+    ("SCALES", {2.5, 1.5}, False),
+    ("TARGET", lambda: 0.0, True),
+    ("jnp", np, True),  # another module
+    ("unused", 6, False),
+    ("TABLE", {}, False),
+])  # fmt: skip
+def test_globals_that_a_function_uses_are_part_of_the_problem(name, value, told):
+    before, after = user_module(), user_module(**{name: value})
+    assert (fingerprint(before["loss"]) != fingerprint(after["loss"])) is told
+
+
+def test_slots_sets_and_methods_are_part_of_the_problem():
+    space = user_module()
+    ball = space["Ball"]
+    first = fingerprint(ball(1.0, ["a", "b"]))
+    assert first == fingerprint(ball(1.0, ["b", "a"])) == fingerprint(user_module()["ball"])
+    assert first != fingerprint(ball(2.0, ["a", "b"])) and first != fingerprint(ball(1.0, ["a"]))
+    assert first != fingerprint(user_module(OUTER=2.0)["ball"])  # which its __call__ uses
+    for one, other in [({1, 2}, {1, 3}), (frozenset("ab"), frozenset("ac")), ({1}, frozenset({1}))]:
+        assert fingerprint(one) != fingerprint(other)
+
+
+FINGERPRINT = """
+import sys
+from mossp.fingerprint import fingerprint
+space = {"__name__": "user"}
+exec(compile(sys.argv[1], "user.py", "exec"), space)
+print(fingerprint([space["loss"], space["ball"], {"c", "a", "b"}, frozenset({("x", 1), ("y", 2)})]))
+"""
+
+
+def test_fingerprints_agree_between_processes():
+    """Sets come in another order there, and a logger knows other loggers."""
+    space = user_module()
+    mine = fingerprint(
+        space["loss"], space["ball"], {"a", "b", "c"}, frozenset({("y", 2), ("x", 1)})
+    )
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FINGERPRINT, USES_GLOBALS],
+        env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert process.stdout.strip() == mine, process.stderr
+
+
+def test_a_fingerprint_takes_no_time_for_what_it_met_before():
+    nested = [np.zeros(2**20)]
+    for _ in range(30):
+        nested = [nested, nested]  # 2^30 paths lead to the array
+    began = time.perf_counter()
+    fingerprint(nested)
+    assert time.perf_counter() - began < 5.0
 
 
 def bowl(x):
@@ -453,7 +563,7 @@ def test_disk_full_or_read_only(opener, said, tmp_path, monkeypatch):
     file = tmp_path / "run.npz"
     solve(checkpoint=file, callback=stop_at(300))
     before = file.read_bytes()
-    monkeypatch.setattr(checkpoint, "open", opener, raising=False)
+    monkeypatch.setattr(files, "open", opener, raising=False)
     with pytest.raises(CheckpointError, match=said) as caught:
         solve(checkpoint=file, replicas=1)
     monkeypatch.undo()
@@ -478,6 +588,58 @@ def test_disk_full_at_the_last_moment(name, tmp_path, monkeypatch):
     monkeypatch.undo()
     assert file.read_bytes() == before
     assert not [each for each in os.listdir(tmp_path) if each.endswith(".tmp")]
+
+
+def test_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
+    """Threads, and containers in which every process has the same number."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    file, failed = tmp_path / "run.npz", []
+
+    def write(number):
+        try:
+            for k in range(20):
+                checkpoint.save(file, {"a": np.full(20_000, number)}, {"k": k, "by": number})
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    for path in (file, checkpoint.previous(file)):
+        arrays, meta = checkpoint.read_arrays(path)
+        assert (arrays["a"] == meta["by"]).all()
+    assert sorted(os.listdir(tmp_path)) == ["run.npz", "run.npz.previous"]
+
+
+def test_what_killed_writers_leave_is_cleared_away(tmp_path):
+    file = tmp_path / "run.npz"
+    long_ago = time.time() - 2 * files.STALE
+    dead, alive = (files.draft_beside(file) for _ in range(2))
+    others = [tmp_path / name for name in (".run.npz.tmp", ".run.npz.notes.tmp", "run.npz.0.tmp")]
+    for path in (dead, alive, *others):
+        path.write_bytes(b"half")
+    for path in (dead, *others):
+        os.utime(path, (long_ago, long_ago))
+    checkpoint.save(file, ARRAYS, {"k": 7})
+    assert not dead.exists() and alive.exists() and all(path.exists() for path in others)
+
+
+def test_a_link_is_followed(tmp_path):
+    disk, home = tmp_path / "disk", tmp_path / "home"
+    disk.mkdir()
+    home.mkdir()
+    link = home / "run.npz"
+    link.symlink_to(disk / "run.npz")
+    for k in (1, 2):
+        checkpoint.save(link, ARRAYS, {"k": k})
+    assert link.is_symlink() and os.listdir(home) == ["run.npz"]
+    assert sorted(os.listdir(disk)) == ["run.npz", "run.npz.previous"]
+    assert checkpoint.read_arrays(disk / "run.npz")[1] == {"k": 2}
+    (disk / "run.npz").write_bytes(b"damaged")
+    assert checkpoint.load(link)[1] == {"k": 1}
 
 
 def test_a_file_system_without_links(tmp_path, monkeypatch):

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mossp import files
+
 META, CHECKSUM = "__meta__", "__checksum__"
 LARGEST = 64 * 2**30  # bytes that a file may claim to unpack to
 
@@ -28,7 +30,8 @@ class CheckpointError(Exception):
 
 def previous(path: Path) -> Path:
     """Where the checkpoint before the last one is kept."""
-    return path.with_name(path.name + ".previous")
+    place = Path(os.path.realpath(path))  # beside the file itself, if the path is a link to it
+    return place.with_name(place.name + ".previous")
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Path:
@@ -38,16 +41,10 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]
     stored[CHECKSUM] = np.frombuffer(checksum(stored), np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **stored)  # type: ignore[arg-type]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
+        with files.replacing(path) as file:
             file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise CheckpointError(f"{path} could not be written: {error.strerror}.") from error
     return path
 
@@ -85,12 +82,16 @@ def checksum(arrays: dict[str, np.ndarray]) -> bytes:
 def save(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
     """A checkpoint; the one before it is kept beside it."""
     if path.exists():
+        keep = previous(path)
+        place = Path(os.path.realpath(path))
+        draft = files.draft_beside(place)
         try:
-            keep = previous(path)
-            keep.unlink(missing_ok=True)
-            os.link(path, keep)  # a second name for the old file: `path` is never missing
+            os.link(place, draft)  # a second name: `path` is never missing
+            os.replace(draft, keep)
         except OSError:
             pass  # a file system without links keeps one checkpoint, which is still atomic
+        with contextlib.suppress(OSError):
+            draft.unlink()  # two names of one file do not replace each other
     write_arrays(path, arrays, meta)
 
 

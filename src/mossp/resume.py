@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import types
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +10,9 @@ import numpy as np
 
 from mossp import checkpoint
 from mossp.checkpoint import CheckpointError
-from mossp.data import Stream
 from mossp.watch import Watch
 
 KIND = "mossp checkpoint"
-DEEPEST = 20  # how far a fingerprint follows what a function or an object holds
-
-
-def fingerprint(things: list[Any], settings: Any, start: Any) -> str:
-    """Of everything that decides the iterates: functions and what they hold, settings, start."""
-    digest = hashlib.sha256()
-    for thing in [*things, settings, start]:
-        feed(digest, thing)
-    return digest.hexdigest()
-
-
-def feed(digest: Any, thing: Any, depth: int = 0) -> None:
-    """Add what a value is made of to the digest: the same in every process, never an address."""
-    kind = type(thing)
-    digest.update(f"{depth} {kind.__module__}.{kind.__qualname__} ".encode())
-    parts: list[Any] = []
-    if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
-        array = np.asarray(thing)
-        digest.update(f"{array.dtype} {array.shape} ".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    elif thing is None or isinstance(thing, (bool, int, float, complex, str, bytes)):
-        digest.update(repr(thing).encode())
-    elif isinstance(thing, types.CodeType):
-        digest.update(thing.co_code)
-        parts = [thing.co_names, thing.co_consts]
-    elif isinstance(thing, types.FunctionType):
-        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
-        parts = [thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells]
-    elif isinstance(thing, (types.MethodType, functools.partial)):
-        parts = [getattr(thing, name, None) for name in ("__func__", "__self__", "func", "args")]
-        parts.append(getattr(thing, "keywords", None))
-    elif isinstance(thing, dict):
-        parts = [part for item in thing.items() for part in item]
-    elif isinstance(thing, (list, tuple)):
-        parts = list(thing)
-    elif hasattr(thing, "__dict__") and not isinstance(thing, (type, types.ModuleType, Stream)):
-        parts = sorted(vars(thing).items())
-    else:
-        digest.update(getattr(thing, "__qualname__", "").encode())
-    if depth < DEEPEST:
-        for part in parts:
-            feed(digest, part, depth + 1)
 
 
 def save(

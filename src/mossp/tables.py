@@ -7,7 +7,6 @@ are known.
 from __future__ import annotations
 
 import collections
-import contextlib
 import csv
 import difflib
 import functools
@@ -25,6 +24,7 @@ import numpy as np
 import scipy.sparse
 
 from mossp.data.libsvm import DataError, read_libsvm
+from mossp.files import replacing
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
@@ -359,18 +359,13 @@ def write_predictions(
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return None
     path = Path(path)
-    # A device such as /dev/null is written to, never replaced.
     plain = os.path.isfile(path) or not os.path.exists(path)
-    place = Path(os.path.realpath(path))
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp") if plain else place
     try:
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-        if plain:
-            os.replace(temporary, place)
+        # A device such as /dev/null is written to, never replaced.
+        with replacing(path) if plain else open(path, "wb") as file:
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            csv.writer(text, lineterminator="\n").writerows(rows)
+            text.detach()
     except OSError as error:
-        if plain:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
         raise TableError(f"{path} could not be written: {error.strerror}.") from error
     return path

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mossp.files import replacing
 from mossp.report import numbers
 from mossp.report.figures import run_figures
 from mossp.report.verdict import (
@@ -109,15 +110,10 @@ def render(package: str, template: str, **content: Any) -> str:
 
 def put(text: str, target: Path) -> Path:
     """Write a file so that an older one is replaced at once."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        with replacing(target) as file:
+            file.write(text.encode("utf-8"))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise OSError(
