@@ -7,6 +7,7 @@ after it; 14 test_disk_full_..., test_folder_that_cannot_be_written; 15 test_sig
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import errno
 import importlib
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -533,13 +535,62 @@ def test_foreign_archives_are_refused(tmp_path):
         solve(checkpoint=file)
 
 
-def test_archives_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
-    file = tmp_path / "run.npz"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.npy", b"\0" * 2**20)
-    monkeypatch.setattr(checkpoint, "LARGEST", 2**16)
-    with pytest.raises(CheckpointError, match="refused"):
-        checkpoint.read_arrays(file)
+def header(shape, descr="<f8"):
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    text += " " * (117 - len(text)) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+def test_archives_that_unpack_to_more_than_they_are_are_refused(tmp_path):
+    """A megabyte became a gigabyte. Nothing of it is read."""
+    file, large = tmp_path / "run.npz", 2**28
+    packed = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
+    with packed as archive, archive.open("a.npy", "w") as member:
+        member.write(header((large // 8,)))
+        for _ in range(16):
+            member.write(bytes(large // 16))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="would unpack to 268,435,584 bytes"):
+            checkpoint.read_arrays(file)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+        # Stored, but one entry after the other is the same bytes of the file.
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("a.npy", header((2**16,)) + bytes(2**19))
+            for number in range(500):
+                twin = copy.copy(archive.infolist()[0])
+                twin.filename = f"{number}.npy"
+                archive.filelist.append(twin)
+        with pytest.raises(CheckpointError, match="refused"):
+            checkpoint.read_arrays(file)
+        # An array that claims to be larger than its bytes.
+        for shape, descr in [
+            ((10**15,), "<f8"),
+            ((10**15,), "<U0"),
+            ((-1, -8), "|u1"),
+            ((8,), "|O"),
+        ]:
+            with zipfile.ZipFile(file, "w") as archive:
+                archive.writestr("a.npy", header(shape, descr) + bytes(8))
+            with pytest.raises(CheckpointError, match="not a file of mossp"):
+                checkpoint.read_arrays(file)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", [
+    b"[1]", b"null", b"{", b"\xff", b"[" * 100_000, b'{"a":' * 500 + b"1" + b"}" * 500,
+    b'{"a": ' + b"9" * 5000 + b"}",
+])  # fmt: skip
+def test_descriptions_that_are_none(text, tmp_path):
+    stored = {checkpoint.META: np.frombuffer(text, np.uint8)}
+    stored[checkpoint.CHECKSUM] = np.frombuffer(checkpoint.checksum(stored), np.uint8)
+    np.savez(tmp_path / "a.npz", **stored)
+    with pytest.raises(CheckpointError, match="not a file of mossp"):
+        checkpoint.read_arrays(tmp_path / "a.npz")
+    with pytest.raises(CheckpointError):
+        Result.load(tmp_path / "a.npz")
 
 
 # Trouble with the disk ------------------------------------------------------------------------
@@ -872,7 +923,7 @@ def test_saving_replaces_atomically(tmp_path, monkeypatch):
     r = solve(steps=100)
     file = r.save(tmp_path / "r.npz")
     before = file.read_bytes()
-    monkeypatch.setattr(checkpoint, "open", full_disk, raising=False)
+    monkeypatch.setattr(files, "open", full_disk, raising=False)
     with pytest.raises(CheckpointError, match="space"):
         solve(steps=50).save(file)
     monkeypatch.undo()

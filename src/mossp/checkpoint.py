@@ -6,17 +6,23 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
+import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
 from mossp import files
 
 META, CHECKSUM = "__meta__", "__checksum__"
-LARGEST = 64 * 2**30  # bytes that a file may claim to unpack to
+PLAIN = "biufcSU"  # kinds of arrays: numbers and text
+MOST_ARRAYS = 100_000
+# Names, centres and scales of a million features take a tenth of this.
+LARGEST_META = 2**29
+DEEPEST_META = 100  # levels; a tree of arrays takes two for each of its own
 
 
 class CheckpointError(Exception):
@@ -50,24 +56,74 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """What `write_arrays` wrote, with every byte checked."""
+    """What `write_arrays` wrote, with every byte checked. Headers are read before any data."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-        if size > LARGEST:
-            raise CheckpointError(f"{path} would unpack to {size} bytes, which is refused.")
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open(path, "rb") as file, warnings.catch_warnings(action="ignore"):
+            check_archive(file)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise CheckpointError(f"There is no file {path}.") from None
-    except CheckpointError:
-        raise
     except Exception as error:  # there are as many as ways to damage an archive
         raise CheckpointError(f"{path} is damaged or not a file of mossp: {error}") from error
     given = arrays.pop(CHECKSUM, None)
     if given is None or META not in arrays or given.tobytes() != checksum(arrays):
         raise CheckpointError(f"{path} is damaged: its checksum does not match its contents.")
-    return arrays, json.loads(arrays.pop(META).tobytes())
+    try:
+        meta = described(arrays.pop(META).tobytes())
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{path} is not a file of mossp: its description is not.") from None
+    return arrays, meta
+
+
+def check_archive(file: BinaryIO) -> None:
+    """Raise ValueError unless all that the archive holds is stored in it, arrays of plain types.
+
+    We pack nothing, so that no array of ours is larger than the file that it comes from.
+    """
+    size = os.fstat(file.fileno()).st_size
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+        unpacked = sum(entry.file_size for entry in entries)
+        if packed or unpacked > size:
+            raise ValueError(f"it would unpack to {unpacked:,} bytes, which is refused.")
+        if len({entry.filename for entry in entries}) != len(entries) or len(entries) > MOST_ARRAYS:
+            raise ValueError("it holds two arrays of one name, or too many.")
+        for entry in entries:
+            with archive.open(entry) as member:
+                check_header(member, entry.file_size)
+
+
+def check_header(member: IO[bytes], length: int) -> None:
+    """Raise ValueError unless an array of a plain type fills the rest of this many bytes."""
+    if np.lib.format.read_magic(member) != (1, 0):
+        raise ValueError("it holds an array in a form that mossp does not write.")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+    plain = dtype.kind in PLAIN and dtype.itemsize > 0 and all(n >= 0 for n in shape)
+    if not plain or math.prod(shape) * dtype.itemsize != length - member.tell():
+        raise ValueError("it holds an array that is not as large as it says.")
+
+
+def described(text: bytes) -> dict[str, Any]:
+    """The description in a file; a ValueError if it is none of ours."""
+    if len(text) > LARGEST_META:
+        raise ValueError("It is too long.")
+    meta = json.loads(text)
+    if not isinstance(meta, dict):
+        raise ValueError("It is not a table.")
+    level = [meta]
+    for _ in range(DEEPEST_META):
+        level = [
+            part
+            for inner in level
+            for part in (inner.values() if isinstance(inner, dict) else inner)
+            if isinstance(part, (dict, list))
+        ]
+        if not level:
+            return meta
+    raise ValueError("It is nested too deeply.")
 
 
 def checksum(arrays: dict[str, np.ndarray]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from mossp import layout
 from mossp.tables import (
     NUMBERS,
     Table,
@@ -28,6 +30,11 @@ from mossp.tables import (
 )
 
 MOST_LEVELS = 100
+SPARSE_NAME = re.compile(r"x[1-9][0-9]{0,17}")
+FILE = {
+    "columns": layout.Each(list), "centre": layout.Each(float), "scale": layout.Each(float),
+    "width": (int, None),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,8 @@ class Features:
 
     columns          of the table: names, each with None for numbers or with its levels for text
     centre, scale    of each feature: the matrix holds (value - centre) / scale
-    width            how many columns LIBSVM's rows had, None for a table with names
+    width            how many columns LIBSVM's rows had, None for a table with names; those that no
+                     row has are no features
 
     >>> import tempfile, pathlib
     >>> from mossp.tables import read
@@ -61,6 +69,21 @@ class Features:
             raise TableError("Every feature needs one finite centre and one positive scale.")
         if name := twice(self.names):
             raise TableError(f"Two features would be called {name!r}: rename a column.")
+        if self.width is not None:
+            numbered = all(
+                levels is None and name == f"x{j + 1}"
+                for (name, levels), j in zip(self.columns, self._numbers, strict=True)
+            )
+            inside = all(0 <= j < self.width for j in self._numbers)
+            if not (numbered and inside and (np.diff(self._numbers) > 0).all()):
+                raise TableError("The features of sparse rows must be x1, x2, ... in their order.")
+
+    @functools.cached_property
+    def _numbers(self) -> np.ndarray:
+        """Of features of sparse rows: their columns, counted from 0; -1 where there is none."""
+        names = (name for name, _ in self.columns)
+        found = [int(n[1:]) - 1 if SPARSE_NAME.fullmatch(n) else -1 for n in names]
+        return np.array(found, np.int64)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -160,18 +183,19 @@ class Features:
         return X
 
     def _sparse(self, table: Table) -> scipy.sparse.csr_matrix:
-        rows, given, width = table.X, len(table.columns), self.width or 0
-        if rows is None or given > width:
+        rows, width = table.X, self.width or 0
+        if rows is None or rows.shape[1] > width:
             raise TableError(
-                f"{table.path} has features up to x{given}, but the training data had only "
+                f"{table.path} has features up to x{rows.shape[1]}, but the training data had only "
                 f"{width}: train with data that have them all."
             )
-        X = scipy.sparse.csr_matrix(
-            (rows.data, rows.indices, rows.indptr), shape=(table.rows, width)
-        )
-        if len(self.columns) == width:
-            return X
-        return X[:, [int(name[1:]) - 1 for name, _ in self.columns]]
+        # By hand, for the cost of what is stored: there may be millions of columns besides.
+        numbers = self._numbers
+        place = np.minimum(np.searchsorted(numbers, rows.indices), len(numbers) - 1)
+        known = numbers[place] == rows.indices
+        ends = np.concatenate([[0], np.cumsum(known)])[rows.indptr]
+        parts = (rows.data[known], place[known].astype(np.int32), ends)
+        return scipy.sparse.csr_matrix(parts, shape=(table.rows, len(numbers)))
 
     def to_meta(self) -> dict[str, Any]:
         """Itself as what JSON can hold."""
@@ -184,8 +208,14 @@ class Features:
 
     @classmethod
     def from_meta(cls, meta: dict[str, Any]) -> Features:
-        """What `to_meta` was called on."""
-        columns = ((name, levels and tuple(levels)) for name, levels in meta["columns"])
+        """What `to_meta` was called on; a LayoutError if that cannot be."""
+        layout.check(meta, FILE, "features")
+        if any(len(column) != 2 for column in meta["columns"]):
+            raise layout.LayoutError("a column of its features is not one")
+        for name, levels in meta["columns"]:
+            layout.check(name, str, "features.columns")
+            layout.check(levels, None if levels is None else layout.Each(str), "features.columns")
+        columns = ((n, None if levels is None else tuple(levels)) for n, levels in meta["columns"])
         return cls(tuple(columns), tuple(meta["centre"]), tuple(meta["scale"]), meta["width"])
 
 

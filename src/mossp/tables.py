@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from mossp.data.libsvm import DataError, read_libsvm
+from mossp.data.libsvm import TOO_MUCH, DataError, most_unpacked, read_libsvm
 from mossp.files import replacing
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
@@ -31,6 +31,7 @@ SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet
 SUFFIXES |= dict.fromkeys(("", ".libsvm", ".svm", ".svmlight"), "libsvm")
 MISSING = ["", "NA", "NaN", "nan", "null"]  # not "None", which may well be a category
 NUMBERS = ("numbers", "booleans")
+MOST_COLUMNS = 50_000  # of text: each takes a fraction of a millisecond
 SHOWN = 10  # columns that a sentence lists
 # 2024-05-31, 31.05.2024 and 5/31/24, with a time of day or without; or the time alone.
 DATE = r"^(\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d){1,2})([T ]\d\d?:.*)?$|^\d\d?:\d\d"
@@ -47,7 +48,8 @@ class Table:
     path     the file
     frame    the columns in a polars frame; None for LIBSVM
     text     the same as they are written, for levels such as "01"; for CSV and TSV only
-    X, y     rows and labels of LIBSVM, whose columns are called x1, x2, ...
+    X, y     rows and labels of LIBSVM, whose columns are called x1, x2, ...; one that no row has is
+             no column, since an index may be as large as anyone likes
     """
 
     path: Path
@@ -57,10 +59,22 @@ class Table:
     y: np.ndarray | None = None
 
     @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.columns)
+
+    @functools.cached_property
     def columns(self) -> tuple[str, ...]:
         if self.X is not None:
-            return tuple(f"x{j + 1}" for j in range(self.X.shape[1]))
+            return tuple(f"x{j + 1}" for j in np.unique(self.X.indices))
         return tuple(self.frame.columns)
+
+    def may_have(self, name: str) -> bool:
+        """Whether it has this column, or LIBSVM's rows are so wide that they could have it."""
+        if self.X is None:
+            return name in self._known
+        number = name[1:]
+        digits = number.isascii() and number.isdigit() and len(number) < 10
+        return name[:1] == "x" and digits and 1 <= int(number) <= self.X.shape[1]
 
     @property
     def rows(self) -> int:
@@ -93,9 +107,12 @@ def read(path: str | os.PathLike[str], format: str | None = None) -> Table:
             f"The format of {path} must be csv, tsv, parquet or libsvm, but {given}: give --format."
         )
     try:
+        if format == "libsvm":
+            with path.open("rb"):
+                return _libsvm(path)
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":  # gzip, whatever the name says
-            data = gzip.decompress(data)
+            data = _unpacked(path, data)
     except FileNotFoundError:
         raise TableError(f"There is no file {path}.") from None
     except IsADirectoryError:
@@ -106,9 +123,16 @@ def read(path: str | os.PathLike[str], format: str | None = None) -> Table:
         raise TableError(f"{path} could not be read: {error.strerror}.") from error
     if not data.strip():
         raise TableError(f"{path} is empty.")
-    if format == "libsvm":
-        return _libsvm(path)
     return _parquet(path, data) if format == "parquet" else _csv(path, data, format)
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    most = most_unpacked(len(data))
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        content = file.read(most)
+        if len(content) == most and file.read(1):
+            raise TableError(str(DataError(TOO_MUCH, path)))
+    return content
 
 
 def _polars() -> Any:
@@ -151,6 +175,11 @@ def _csv(path: Path, data: bytes, format: str) -> Table:
     )
     names = [name.strip() for name in next(rows)]
     _check_names(path, names)
+    if len(names) > MOST_COLUMNS:
+        raise TableError(
+            f"{path} has {len(names):,} columns, but text is read up to {MOST_COLUMNS:,}: save it "
+            "as Parquet or LIBSVM."
+        )
     if len(names) == 1 and ";" in names[0]:
         raise TableError(f"{path} seems to have ';' between its columns: save it with commas.")
     csv.writer(buffer, lineterminator="\n").writerows(rows)
@@ -158,9 +187,9 @@ def _csv(path: Path, data: bytes, format: str) -> Table:
         raise TableError(f"{path} names its columns, but it has no rows.")
     content = io.BytesIO(buffer.getvalue().encode())
     frame = pl.read_csv(content, has_header=False, new_columns=names, infer_schema=False)
-    frame = frame.select(pl.all().str.strip_chars())
-    frame = frame.select(pl.when(~pl.all().is_in(MISSING)).then(pl.all()))
-    return Table(path, frame.select(_typed(column) for column in frame), text=frame)
+    stripped = pl.all().str.strip_chars()
+    frame = frame.select(pl.when(~stripped.is_in(MISSING)).then(stripped))
+    return Table(path, pl.DataFrame([_typed(column) for column in frame]), text=frame)
 
 
 def _rows(path: Path, text: str, comma: str) -> Iterator[list[str]]:
@@ -283,9 +312,8 @@ def _check_none(table: Table, name: str, wrong: np.ndarray, what: str) -> None:
 
 
 def check_known(table: Table, names: Iterable[str], need: str = "") -> None:
-    lower = {column.lower(): column for column in reversed(table.columns)}
-    known = set(table.columns)
-    for name in (name for name in names if name not in known):
+    for name in (name for name in names if not table.may_have(name)):
+        lower = {column.lower(): column for column in reversed(table.columns)}
         near = difflib.get_close_matches(name.lower(), lower, n=1)
         hint = f" (did you mean {lower[near[0]]!r}?)" if near else ""
         raise TableError(f"{table.path} has no column {name!r}{need}{hint}: it has {_list(table)}.")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +28,7 @@ from mossp.tables import Table, TableError
 CLASSIFICATION = ("logistic", "huberized-hinge", "softmax")
 FEW_CLASSES = 2  # different numbers that are taken for classes, where no loss says more
 FOLDS = 5
+NUMBERED = re.compile(r"\bx\s*\[\s*[-:\d]")  # a coefficient by number, in a constraint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +85,7 @@ def fit(request: Request) -> Fitted:
     features = Features.learn(
         table, request.target, rows=train_rows, exclude=exclude, standardize=request.standardize
     )
+    warn_of_numbers(request, table)
     everything = sample(request, table, features, y)
     train, test = everything.at(train_rows), everything.at(test_rows) if len(test_rows) else None
     if request.test_file is not None:
@@ -129,6 +133,19 @@ def as_numbers(y: np.ndarray, request: Request, loss: str) -> np.ndarray:
             f"{y.tolist()[0]!r}: use --loss logistic."
         )
     return y.astype(float)
+
+
+def warn_of_numbers(request: Request, table: Table) -> None:
+    """Columns that no row has are no features, and x[3] counts features."""
+    width = 0 if table.X is None else table.X.shape[1]
+    numbered = any(NUMBERED.search(text) for text in (*request.equality, *request.inequality))
+    if numbered and width > len(table.columns):
+        warnings.warn(
+            f"{width - len(table.columns)} of the {width} columns of {table.path} have no value in "
+            f"any row and are no features, so that x[0] in a constraint is {table.columns[0]}: "
+            "names such as x3 keep their numbers.",
+            stacklevel=2,
+        )
 
 
 def sample(request: Request, table: Table, features: Features, y: np.ndarray) -> Sample:
