@@ -26,10 +26,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hostile import mutations
 
 import mossp
 from mossp import CheckpointError, Result, Status, checkpoint, files, losses, schedules
+from mossp import resume as saved_run
 from mossp.fingerprint import fingerprint as fingerprint_of
+from mossp.interrupt import Interrupt
+from mossp.polishing import Polishing
 
 door = importlib.import_module("mossp.solve")  # `mossp.solve` is the function
 
@@ -917,6 +921,61 @@ def test_damaged_results_are_refused(tmp_path, stopped):
         Result.load(tmp_path / "absent.npz")
     with pytest.raises((ValueError, CheckpointError), match="not a result"):
         Result.load(stopped)
+
+
+def test_results_made_by_hand_are_one_sentence(tmp_path):
+    """Right checksums, wrong contents: every one is a CheckpointError, or a result that reads."""
+    file = tree_result().save(tmp_path / "r.npz")
+    refused = 0
+    for what in mutations(file, 400, seed=1):
+        try:
+            Result.load(file).summary()
+        except CheckpointError as error:
+            assert "\n" not in str(error) and "r.npz" in str(error), what
+            refused += 1
+    assert refused > 200
+    assert_same(Result.load(file), tree_result())
+
+
+def taken_up(monkeypatch, **settings):
+    """What `solve` gives to the reader of checkpoints, to be called again and again."""
+    calls, real = [], saved_run.take_up
+    monkeypatch.setattr(saved_run, "take_up", lambda *args: calls.append(args) or real(*args))
+    solve(callback=lambda progress: True, **settings)
+    monkeypatch.undo()
+    (_, watch, mark, _), oracles = calls[0], calls[0][1].oracles
+
+    def take_up(file):
+        arrays, extra = saved_run.take_up(file, watch, mark, force=True)
+        polishing = Polishing(oracles, 1e-10, Interrupt())
+        polishing.take_up(arrays, extra["polishing"])
+        return polishing
+
+    return take_up
+
+
+@pytest.mark.parametrize("method", ["mossp-r", "auto"])
+def test_checkpoints_made_by_hand_are_one_sentence(method, tmp_path, monkeypatch):
+    """With "auto" there are polished replicas in the file."""
+    file = tmp_path / "run.npz"
+    settings = {"method": method, "checkpoint": file, "replicas": 2, "steps": 200}
+    solve(**settings)
+    take_up = taken_up(monkeypatch, **settings)
+    assert bool(take_up(file).found) == (method == "auto")
+    refused = 0
+    for what in mutations(file, 200, seed=2):
+        try:
+            take_up(file)
+        except CheckpointError as error:
+            assert "\n" not in str(error) and "run.npz" in str(error), what
+            refused += 1
+    assert 100 < refused < 200
+    for what in mutations(file, 12, seed=3):  # and what is accepted can be gone on from
+        checkpoint.previous(file).unlink(missing_ok=True)
+        try:
+            solve(**settings, resume="force").summary()
+        except CheckpointError as error:
+            assert "\n" not in str(error), what
 
 
 def test_saving_replaces_atomically(tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def described(text: bytes) -> dict[str, Any]:
     meta = json.loads(text)
     if not isinstance(meta, dict):
         raise ValueError("It is not a table.")
-    level = [meta]
+    level: list[Any] = [meta]
     for _ in range(DEEPEST_META):
         level = [
             part

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp.module import Module
+from mossp.printing import short
 
 __all__ = ["DemographicParity", "EqualOpportunity", "selection_rates"]
 
@@ -171,7 +172,7 @@ def indicators(z: np.ndarray) -> np.ndarray:
     values = np.unique(z)
     if len(values) < 2:
         raise ValueError(
-            f"The protected attribute has one value only, {values[0]!s}: there is nothing to "
+            f"The protected attribute has one value only, {short(values[0])}: there is nothing to "
             "compare."
         )
     numeric = z.dtype.kind in "fiub"

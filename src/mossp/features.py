@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse
 
 from mossp import layout
+from mossp.printing import quoted
 from mossp.tables import (
     NUMBERS,
     Table,
@@ -68,7 +69,7 @@ class Features:
         if not (finite and len(self.names) == centre.size == scale.size):
             raise TableError("Every feature needs one finite centre and one positive scale.")
         if name := twice(self.names):
-            raise TableError(f"Two features would be called {name!r}: rename a column.")
+            raise TableError(f"Two features would be called {quoted(name)}: rename a column.")
         if self.width is not None:
             numbered = all(
                 levels is None and name == f"x{j + 1}"
@@ -146,7 +147,9 @@ class Features:
         large = np.isinf(X if self.width is None else X.data)
         if large.any():
             j = large.any(axis=0).argmax() if self.width is None else X.indices[large.argmax()]
-            raise TableError(f"{table.path} has values of {self.names[j]!r} that are too large.")
+            raise TableError(
+                f"{table.path} has values of {quoted(self.names[j])} that are too large."
+            )
         return X
 
     def _raw(self, table: Table, quiet: bool = False) -> Any:
@@ -174,9 +177,12 @@ class Features:
             j += len(levels)
             if len(seen) < len(texts) and not quiet:
                 counts = collections.Counter(texts[codes < 0]).most_common()
-                listed = ", ".join(f"{level!r} ({counted(k, 'row')})" for level, k in counts[:3])
+                listed = ", ".join(
+                    f"{quoted(level)} ({counted(k, 'row')})" for level, k in counts[:3]
+                )
                 warnings.warn(
-                    f"The column {name!r} of {table.path} holds levels that the training data did "
+                    f"The column {quoted(name)} of {table.path} holds levels that the training "
+                    "data did "
                     f"not: {listed}{', …' * (len(counts) > 3)}.",
                     stacklevel=3,
                 )
@@ -184,7 +190,8 @@ class Features:
 
     def _sparse(self, table: Table) -> scipy.sparse.csr_matrix:
         rows, width = table.X, self.width or 0
-        if rows is None or rows.shape[1] > width:
+        assert rows is not None
+        if rows.shape[1] > width:
             raise TableError(
                 f"{table.path} has features up to x{rows.shape[1]}, but the training data had only "
                 f"{width}: train with data that have them all."
@@ -233,21 +240,24 @@ def _levels(table: Table, name: str, rows: np.ndarray) -> tuple[str, ...] | None
     because = ""
     if 0 < 2 * len(odd) <= len(levels):
         row = np.flatnonzero(texts == odd[0])[0] + 1
-        because = f", being text since row {row} holds {odd[0]!r}"
+        because = f", being text since row {row} holds {quoted(odd[0])}"
     if 0 < 10 * len(odd) <= len(levels):
         raise TableError(
-            f"The column {name!r} of {table.path} holds {odd[0]!r} in row {row}, where nearly all "
-            f"others are numbers: mend it, or exclude the column (--exclude {name!r})."
+            f"The column {quoted(name)} of {table.path} holds {quoted(odd[0])} in row {row}, "
+            "where nearly all "
+            f"others are numbers: mend it, or exclude the column (--exclude {quoted(name)})."
         )
     if len(levels) > MOST_LEVELS or len(levels) == len(texts[rows]) > 1:
         raise TableError(
-            f"The column {name!r} of {table.path} has {len(levels)} different texts in "
-            f"{len(texts[rows])} rows{because}: exclude it (--exclude {name!r}), or make numbers "
+            f"The column {quoted(name)} of {table.path} has {len(levels)} different texts in "
+            f"{len(texts[rows])} rows{because}: exclude it (--exclude {quoted(name)}), or make "
+            "numbers "
             "of it."
         )
     if because:
         warnings.warn(
-            f"The column {name!r} of {table.path} becomes {counted(len(levels), 'feature')}, one "
+            f"The column {quoted(name)} of {table.path} becomes "
+            f"{counted(len(levels), 'feature')}, one "
             f"for each of its values{because}.",
             stacklevel=4,
         )

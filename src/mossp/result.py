@@ -15,6 +15,7 @@ import numpy as np
 from mossp import layout
 from mossp.certificate import Certificate, Expectation
 from mossp.checkpoint import CheckpointError, read_arrays, write_arrays
+from mossp.printing import printable
 
 PyTree = Any
 
@@ -115,7 +116,7 @@ class Result:
             f"  {self.gradients:,} sample gradients a replica, {self.seconds:.2f} s"
             f" (+ {self.compile_seconds:.2f} s to prepare and compile)"
         )
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one .npz file, without pickle; an existing file is replaced atomically."""

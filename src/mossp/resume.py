@@ -15,6 +15,7 @@ from mossp.polish import Polished
 from mossp.watch import Watch
 
 KIND = "mossp checkpoint"
+SPENT = 3  # of polishing: gradients, Hessian products, and the step at which it was tried last
 LAYOUT = {
     "fingerprint": str,
     "k": int,
@@ -79,7 +80,7 @@ def take_up(
             layout.array(arrays, f"history/{i}", "iuf", (length, *(count,) * (i > 2)))
             for i in range(6)
         ]
-        check_polishing(arrays, meta["extra"]["polishing"]["found"], fresh.last)
+        check_polishing(arrays, meta["extra"]["polishing"], fresh.last)
     except layout.LayoutError as error:
         raise CheckpointError(f"{path} is not a checkpoint that mossp saved: {error}.") from None
     watch.loop.restart_from(carry, meta["k"], meta["anchors"])
@@ -91,11 +92,13 @@ def take_up(
     return arrays, meta["extra"]
 
 
-def check_polishing(arrays: dict[str, np.ndarray], found: dict[str, Any], like: Witness) -> None:
+def check_polishing(arrays: dict[str, np.ndarray], saved: dict[str, Any], like: Witness) -> None:
     """Raise LayoutError unless what was polished are witnesses of replicas of this run."""
+    if len(saved["spent"]) != SPENT:
+        raise layout.LayoutError("what it says about the cost of polishing is something else")
     kinds = list(layout.fields_of(Polished).values())[1:]
     known = {str(r) for r in range(-1, len(like.x))}  # -1: found on another way than a replica's
-    for r, numbers in found.items():
+    for r, numbers in saved["found"].items():
         if r not in known or len(numbers) != len(kinds):
             raise layout.LayoutError("what it says about polishing is about another run")
         for number, kind in zip(numbers, kinds, strict=True):

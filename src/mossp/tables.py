@@ -25,6 +25,7 @@ import scipy.sparse
 
 from mossp.data.libsvm import TOO_MUCH, DataError, most_unpacked, read_libsvm
 from mossp.files import replacing
+from mossp.printing import printable, quoted
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
@@ -102,7 +103,9 @@ def read(path: str | os.PathLike[str], format: str | None = None) -> Table:
         bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
         format = SUFFIXES.get(bare.suffix.lower())
     if format not in FORMATS:
-        given = "its name does not tell" if format is None else f"{format!r} is not one of them"
+        given = (
+            "its name does not tell" if format is None else f"{quoted(format)} is not one of them"
+        )
         raise TableError(
             f"The format of {path} must be csv, tsv, parquet or libsvm, but {given}: give --format."
         )
@@ -234,7 +237,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
             "(pandas: to_csv(..., index=False))."
         )
     if name := twice(names):
-        raise TableError(f"{path} has two columns called {name!r}: rename one.")
+        raise TableError(f"{path} has two columns called {quoted(name)}: rename one.")
 
 
 def twice(names: Sequence[str]) -> str | None:
@@ -271,8 +274,8 @@ def kind_of(table: Table, name: str) -> str:
 
 def refused(table: Table, name: str, kind: str) -> TableError:
     return TableError(
-        f"The column {name!r} of {table.path} holds {kind}, which are no numbers: exclude it "
-        f"(--exclude {name!r}), or make numbers of it."
+        f"The column {quoted(name)} of {table.path} holds {kind}, which are no numbers: exclude it "
+        f"(--exclude {quoted(name)}), or make numbers of it."
     )
 
 
@@ -283,8 +286,9 @@ def numbers_in(table: Table, name: str) -> np.ndarray:
         texts = column.cast(pl.String)
         row = int((texts.cast(pl.Float64, strict=False).is_null() & texts.is_not_null()).arg_max())
         raise TableError(
-            f"The column {name!r} of {table.path} must hold numbers, as in the training data, but "
-            f"row {row + 1} holds {texts[row]!r}."
+            f"The column {quoted(name)} of {table.path} must hold numbers, as in the training "
+            "data, but "
+            f"row {row + 1} holds {quoted(texts[row])}."
         )
     if kind not in NUMBERS:
         raise refused(table, name, kind)
@@ -306,7 +310,7 @@ def _check_none(table: Table, name: str, wrong: np.ndarray, what: str) -> None:
     if wrong.any():
         many = counted(int(wrong.sum()), what + " value")
         raise TableError(
-            f"The column {name!r} of {table.path} has {many}, "
+            f"The column {quoted(name)} of {table.path} has {many}, "
             f"first in row {wrong.argmax() + 1}: impute, or drop such rows."
         )
 
@@ -315,15 +319,17 @@ def check_known(table: Table, names: Iterable[str], need: str = "") -> None:
     for name in (name for name in names if not table.may_have(name)):
         lower = {column.lower(): column for column in reversed(table.columns)}
         near = difflib.get_close_matches(name.lower(), lower, n=1)
-        hint = f" (did you mean {lower[near[0]]!r}?)" if near else ""
-        raise TableError(f"{table.path} has no column {name!r}{need}{hint}: it has {_list(table)}.")
+        hint = f" (did you mean {quoted(lower[near[0]])}?)" if near else ""
+        raise TableError(
+            f"{table.path} has no column {quoted(name)}{need}{hint}: it has {_list(table)}."
+        )
 
 
 def check_target(table: Table, target: str | None) -> None:
     if table.X is not None and target is not None:
         raise TableError(
             f"{table.path} is a LIBSVM file, where the labels are the target: leave the target "
-            f"{target!r} out."
+            f"{quoted(target)} out."
         )
     if table.X is None and target is None:
         raise TableError(
@@ -334,7 +340,7 @@ def check_target(table: Table, target: str | None) -> None:
 
 def _list(table: Table) -> str:
     more = len(table.columns) - SHOWN
-    shown = ", ".join(map(repr, table.columns[:SHOWN]))
+    shown = ", ".join(map(quoted, table.columns[:SHOWN]))
     return f"{shown} and {more} more" if more > 0 else shown
 
 
@@ -363,7 +369,8 @@ def target_of(table: Table, target: str | None) -> np.ndarray:
         return texts_in(table, target).astype(str)
     if kind not in NUMBERS:
         raise TableError(
-            f"The target {target!r} of {table.path} holds {kind}, neither numbers nor classes."
+            f"The target {quoted(target)} of {table.path} holds {kind}, neither numbers nor "
+            "classes."
         )
     return numbers_in(table, target).astype(bool if kind == "booleans" else float)
 
@@ -384,6 +391,8 @@ def write_predictions(
     values = [np.asarray(column).tolist() for column in columns.values()]
     rows = [list(columns), *zip(*values, strict=True)]
     if path is None:
+        if sys.stdout.isatty():  # where a class may not steer the terminal
+            rows = [[printable(v) if isinstance(v, str) else v for v in row] for row in rows]
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return None
     path = Path(path)
@@ -391,7 +400,7 @@ def write_predictions(
     try:
         # A device such as /dev/null is written to, never replaced.
         with replacing(path) if plain else open(path, "wb") as file:
-            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            text = io.TextIOWrapper(file, "utf-8", "backslashreplace", newline="")
             csv.writer(text, lineterminator="\n").writerows(rows)
             text.detach()
     except OSError as error:

@@ -20,6 +20,7 @@ from mossp.fairness import DemographicParity, EqualOpportunity
 from mossp.features import Features
 from mossp.fitting.scores import Sample, score
 from mossp.model import Model
+from mossp.printing import quoted, short
 from mossp.regularizers.names import NAMES as REGULARIZERS
 from mossp.result import Result
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV
@@ -129,8 +130,9 @@ def as_classes(y: np.ndarray) -> np.ndarray:
 def as_numbers(y: np.ndarray, request: Request, loss: str) -> np.ndarray:
     if y.dtype.kind in "U":
         raise TableError(
-            f"The loss {loss} needs numbers, but the target {request.target!r} holds text such as "
-            f"{y.tolist()[0]!r}: use --loss logistic."
+            f"The loss {loss} needs numbers, but the target {quoted(request.target)} holds text "
+            "such as "
+            f"{quoted(y.tolist()[0])}: use --loss logistic."
         )
     return y.astype(float)
 
@@ -171,7 +173,7 @@ def split(
         names, counts = np.unique(classes, return_counts=True)
         if counts.min() < 2:
             raise ValueError(
-                f"The class {names[counts.argmin()]!s} has one row only, which cannot be both "
+                f"The class {short(names[counts.argmin()])} has one row only, which cannot be both "
                 "fitted to and tested with: use --test 0."
             )
     try:
