@@ -146,6 +146,15 @@ def test_gzip_may_not_unpack_to_much_more_than_it_is(name, tmp_path, monkeypatch
     )
 
 
+def test_parquet_of_many_equal_rows(tmp_path):
+    """Some kilobytes that would be hundreds of megabytes."""
+    rows = pl.select(a=pl.repeat(0.0, 2**24), b=pl.repeat(1, 2**24))
+    path = put(tmp_path / "a.parquet", parquet(rows))
+    assert path.stat().st_size < 2**17
+    assert "16,777,216 rows of 2 columns, far more than its size suggests" in refusal(read, path)
+    assert read(put(path, parquet(rows[: 10**6]))).rows == 10**6
+
+
 def test_gzip_of_an_ordinary_table_is_read(tmp_path):
     zeros = b"a,b,c,d\n" + b"0,0,0,1\n0,0,0,0\n" * 30_000  # a few hundred kilobytes from few
     assert read(put(tmp_path / "a.csv.gz", gzip.compress(zeros))).rows == 60_000

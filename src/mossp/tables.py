@@ -33,6 +33,8 @@ SUFFIXES |= dict.fromkeys(("", ".libsvm", ".svm", ".svmlight"), "libsvm")
 MISSING = ["", "NA", "NaN", "nan", "null"]  # not "None", which may well be a category
 NUMBERS = ("numbers", "booleans")
 MOST_COLUMNS = 50_000  # of text: each takes a fraction of a millisecond
+# Of Parquet, for each byte of the file: where a column repeats one value, rows cost nothing.
+MOST_VALUES, FEW_VALUES = 100, 10**7
 SHOWN = 10  # columns that a sentence lists
 # 2024-05-31, 31.05.2024 and 5/31/24, with a time of day or without; or the time alone.
 DATE = r"^(\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d){1,2})([T ]\d\d?:.*)?$|^\d\d?:\d\d"
@@ -159,7 +161,16 @@ def _libsvm(path: Path) -> Table:
 def _parquet(path: Path, data: bytes) -> Table:
     pl = _polars()
     try:
+        scan = pl.scan_parquet(io.BytesIO(data))
+        rows, width = scan.select(pl.len()).collect().item(), len(scan.collect_schema())
+        if rows * width > FEW_VALUES + MOST_VALUES * len(data):  # by its own description
+            raise TableError(
+                f"{path} holds {rows:,} rows of {counted(width, 'column')}, far more than its size "
+                "suggests: save it as CSV."
+            )
         frame = pl.read_parquet(io.BytesIO(data))
+    except TableError:
+        raise
     except (Exception, pl.exceptions.PanicException) as error:
         raise TableError(f"{path} is damaged, cut short or not a Parquet file.") from error
     _check_names(path, frame.columns)
