@@ -539,6 +539,16 @@ def test_foreign_archives_are_refused(tmp_path):
         solve(checkpoint=file)
 
 
+def test_what_could_not_be_read_again_is_not_written(tmp_path):
+    deep: list = []
+    for _ in range(200):
+        deep = [deep]
+    for arrays, meta in [({"a": np.array([None])}, {}), ({}, {"deep": deep})]:
+        with pytest.raises(CheckpointError, match="could not be read again"):
+            checkpoint.write_arrays(tmp_path / "a.npz", arrays, meta)
+    assert not os.listdir(tmp_path)
+
+
 def header(shape, descr="<f8"):
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     text += " " * (117 - len(text)) + "\n"

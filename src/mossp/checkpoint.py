@@ -43,7 +43,10 @@ def previous(path: Path) -> Path:
 def write_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Path:
     """Arrays and JSON in one .npz file: complete under its name, or not there at all."""
     stored = {name: np.asarray(a) for name, a in arrays.items()}
-    stored[META] = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
+    text = json.dumps(meta, sort_keys=True).encode()
+    if any(a.dtype.kind not in PLAIN for a in stored.values()) or not can_be_read(text):
+        raise CheckpointError(f"{path} was not written, since it could not be read again.")
+    stored[META] = np.frombuffer(text, np.uint8)
     stored[CHECKSUM] = np.frombuffer(checksum(stored), np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **stored)  # type: ignore[arg-type]
@@ -104,6 +107,14 @@ def check_header(member: IO[bytes], length: int) -> None:
     plain = dtype.kind in PLAIN and dtype.itemsize > 0 and all(n >= 0 for n in shape)
     if not plain or math.prod(shape) * dtype.itemsize != length - member.tell():
         raise ValueError("it holds an array that is not as large as it says.")
+
+
+def can_be_read(text: bytes) -> bool:
+    try:
+        described(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def described(text: bytes) -> dict[str, Any]:
