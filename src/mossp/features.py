@@ -75,8 +75,11 @@ class Features:
                 levels is None and name == f"x{j + 1}"
                 for (name, levels), j in zip(self.columns, self._numbers, strict=True)
             )
-            inside = all(0 <= j < self.width for j in self._numbers)
-            if not (numbered and inside and (np.diff(self._numbers) > 0).all()):
+            growing = (np.diff(self._numbers) > 0).all()
+            inside = (
+                len(self.columns) > 0 and 0 <= self._numbers[0] <= self._numbers[-1] < self.width
+            )
+            if not (numbered and growing and inside):
                 raise TableError("The features of sparse rows must be x1, x2, ... in their order.")
 
     @functools.cached_property
@@ -182,8 +185,7 @@ class Features:
                 )
                 warnings.warn(
                     f"The column {quoted(name)} of {table.path} holds levels that the training "
-                    "data did "
-                    f"not: {listed}{', …' * (len(counts) > 3)}.",
+                    f"data did not: {listed}{', …' * (len(counts) > 3)}.",
                     stacklevel=3,
                 )
         return X
@@ -243,22 +245,20 @@ def _levels(table: Table, name: str, rows: np.ndarray) -> tuple[str, ...] | None
         because = f", being text since row {row} holds {quoted(odd[0])}"
     if 0 < 10 * len(odd) <= len(levels):
         raise TableError(
-            f"The column {quoted(name)} of {table.path} holds {quoted(odd[0])} in row {row}, "
-            "where nearly all "
-            f"others are numbers: mend it, or exclude the column (--exclude {quoted(name)})."
+            f"The column {quoted(name)} of {table.path} holds {quoted(odd[0])} in row {row}, where "
+            f"nearly all others are numbers: mend it, or exclude the column (--exclude "
+            f"{quoted(name)})."
         )
     if len(levels) > MOST_LEVELS or len(levels) == len(texts[rows]) > 1:
         raise TableError(
             f"The column {quoted(name)} of {table.path} has {len(levels)} different texts in "
             f"{len(texts[rows])} rows{because}: exclude it (--exclude {quoted(name)}), or make "
-            "numbers "
-            "of it."
+            "numbers of it."
         )
     if because:
         warnings.warn(
             f"The column {quoted(name)} of {table.path} becomes "
-            f"{counted(len(levels), 'feature')}, one "
-            f"for each of its values{because}.",
+            f"{counted(len(levels), 'feature')}, one for each of its values{because}.",
             stacklevel=4,
         )
     return tuple(levels)

@@ -44,6 +44,5 @@ def call(make: Callable[..., T], numbers: list[float], text: str) -> T:
     except TypeError:
         raise ValueError(
             f"{quoted(text)} has {len(numbers)} number{'s' * (len(numbers) != 1)}, which does not "
-            "suit "
-            f"{getattr(make, '__name__', make)}."
+            f"suit {getattr(make, '__name__', make)}."
         ) from None

@@ -298,8 +298,7 @@ def numbers_in(table: Table, name: str) -> np.ndarray:
         row = int((texts.cast(pl.Float64, strict=False).is_null() & texts.is_not_null()).arg_max())
         raise TableError(
             f"The column {quoted(name)} of {table.path} must hold numbers, as in the training "
-            "data, but "
-            f"row {row + 1} holds {quoted(texts[row])}."
+            f"data, but row {row + 1} holds {quoted(texts[row])}."
         )
     if kind not in NUMBERS:
         raise refused(table, name, kind)

@@ -131,8 +131,7 @@ def as_numbers(y: np.ndarray, request: Request, loss: str) -> np.ndarray:
     if y.dtype.kind in "U":
         raise TableError(
             f"The loss {loss} needs numbers, but the target {quoted(request.target)} holds text "
-            "such as "
-            f"{quoted(y.tolist()[0])}: use --loss logistic."
+            f"such as {quoted(y.tolist()[0])}: use --loss logistic."
         )
     return y.astype(float)
 
