@@ -65,6 +65,14 @@ CHANGES = {
     ),
     "rows within a bucket": (lambda: solve(), lambda: solve(problem(rows=slice(401)))),
     "rows up to the bucket's end": (lambda: solve(), lambda: solve(problem(rows=slice(416)))),
+    "a fresh function": (
+        lambda: solve(problem(equality=lambda x: x.sum() - 3.0)),
+        lambda: solve(problem(equality=lambda x: x.sum() - 2.5)),
+    ),
+    "a fresh loss, with other numbers and arrays": (
+        lambda: solve(problem(loss=shifted(0.5, np.ones(n)))),
+        lambda: solve(problem(loss=shifted(0.0, np.arange(5.0)))),
+    ),
     "a warm start": (lambda: solve(), lambda: solve(x0=solve())),
     "rho": (
         lambda: solve(**CONSTANT),
@@ -109,6 +117,13 @@ CHANGES = {
 }
 
 
+def shifted(weight, center):
+    def loss(x, batch):
+        return jnp.mean((batch[0] @ x - batch[1]) ** 2) + weight * jnp.sum((x - center) ** 2)
+
+    return loss
+
+
 def ball(radius, x):
     return x @ x - radius**2
 
@@ -127,7 +142,7 @@ def test_second_solve_compiles_nothing(name):
 
 def test_something_is_counted():
     """The listener works: a function that no one has seen before compiles."""
-    assert compiled_by(lambda: solve(problem(equality=lambda x: x.sum() - 2.0))) > 0
+    assert compiled_by(lambda: solve(problem(equality=lambda x: jnp.sinh(x.sum() / 9)))) > 0
 
 
 @pytest.mark.parametrize("dtype", ["float32"])

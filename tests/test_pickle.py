@@ -166,7 +166,7 @@ WAYS = {
 }
 
 
-CACHES = ("_sources", "_oracles", "_online")
+CACHES = ("_sources", "_online")
 
 
 def parts(thing, seen=()):

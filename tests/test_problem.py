@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse
 
 import mossp
-from mossp.problem import check_mean
+from mossp.means import GROUP, check_mean
 from mossp.structure import Structure
 
 X = np.arange(12.0).reshape(4, 3) / 10
@@ -187,10 +187,10 @@ def test_none_is_the_zero_regulariser():
     assert mossp.Problem(quadratic).samples is None
 
 
-def test_oracles_are_made_once_for_a_structure():
+def test_programs_belong_to_a_structure():
     problem = mossp.Problem(square, (X, Y))
-    assert problem.oracles(X0) is problem.oracles(X0 + 1)
-    assert problem.oracles(X0) is not problem.oracles(X0[:, None], np.float64)
+    assert problem.oracles(X0).programs is problem.oracles(X0 + 1).programs
+    assert problem.oracles(X0).programs is not problem.oracles(X0, np.float32).programs
 
 
 # x as a pytree ----------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_constraint_gradient_is_the_jacobian_times_the_multipliers(name):
         both = [lambda x, f=f: flat(f, x) for f in (equality, inequality)]
         return [f(x) for f in both] + [jax.jacobian(f)(x) for f in both]
 
-    gradient = jax.jit(oracles.constraint_gradient)
+    gradient = jax.jit(lambda *args: oracles.constraint_gradient(*args))
     rng = np.random.default_rng(1)
     signs = set()
     for _ in range(10):
@@ -454,6 +454,56 @@ def test_losses_that_cancel_are_no_sums():
 def test_one_row_or_no_data_cannot_tell():
     assert looks_like_a_mean(sum_loss, (X[:1], Y[:1]))
     assert looks_like_a_mean(quadratic, None)
+
+
+def weighted(x, batch):
+    """Weights normalised inside a batch: the commonest loss that is no mean."""
+    A, b, w = batch
+    return jnp.sum(w * (A @ x - b) ** 2) / jnp.sum(w)
+
+
+def test_weights_normalised_in_a_batch_are_caught_where_rows_are_sorted():
+    """The first rows have equal weights, so that they look like a mean."""
+    rng = np.random.default_rng(1)
+    A, w = rng.normal(size=(200, 3)), np.repeat([1.0, 4.0], 100)
+    assert not looks_like_a_mean(weighted, (A, A.sum(axis=1), w))
+    assert looks_like_a_mean(
+        lambda x, batch: jnp.mean(batch[2] * (batch[0] @ x - batch[1]) ** 2),
+        (A, A.sum(axis=1), w / w.mean()),
+    )
+
+
+def test_sums_whose_first_rows_are_zero_are_caught():
+    A = np.zeros((300, 3))
+    A[-5:] = 1.0
+    assert not looks_like_a_mean(sum_loss, (A, A.sum(axis=1)))
+
+
+def test_a_loss_that_is_a_mean_of_few_rows_alone_is_caught():
+    def loss(x, batch):
+        A, b = batch
+        rows = (A @ x - b) ** 2
+        return jnp.mean(rows) if len(rows) <= GROUP else jnp.sum(rows)
+
+    assert not looks_like_a_mean(loss, (np.tile(X, (20, 1)), np.tile(Y, 20)))
+
+
+def test_a_user_s_own_loss_class_is_checked_too():
+    class Total(mossp.losses.Loss):
+        def __call__(self, x, batch):
+            return sum_loss(x, batch)
+
+    assert not looks_like_a_mean(Total(), (X, Y))
+
+
+@pytest.mark.parametrize("loss", [sum_loss, mean_loss], ids=["sum", "mean"])
+def test_one_row_is_not_padded(loss):
+    """A sum over one row is a mean; copies of the row would change the sum."""
+    problem = mossp.Problem(loss, (X[:1], Y[:1]), mossp.L1(0.1))
+    result = mossp.solve(problem, X0)
+    value = float(loss(jnp.asarray(result.x), (X[:1], Y[:1])))
+    np.testing.assert_allclose(result.fun, value + 0.1 * np.abs(result.x).sum(), atol=1e-6)
+    assert result.success and mossp.stationarity(problem, result.x) <= 1e-10
 
 
 def test_solve_checks_the_mean():

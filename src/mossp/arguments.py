@@ -19,8 +19,9 @@ from mossp.auto import choose
 from mossp.data import Sampler, Stream
 from mossp.methods import METHODS, Method
 from mossp.problem import Problem
-from mossp.result import as_start
+from mossp.result import Result, as_start
 from mossp.schedules import Rule, as_rule
+from mossp.surroundings import refuse_tracers
 
 PyTree = Any
 
@@ -31,6 +32,7 @@ PASSES = 20  # over the data, when the number of steps is left open
 EXACT_PASSES = 100  # the same for methods that end when their certificate holds
 FEWEST_PER_ANCHOR, MOST_PER_ANCHOR = 50, 10_000  # steps
 FEWEST_STEPS, MOST_STEPS = 2_000, 100_000
+MOST_COUNTED = 2**40  # steps, samples, replicas: nobody waits for more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,11 +131,13 @@ def checked(
     )
 
 
-def whole(name: str, value: Any, least: int) -> int:
+def whole(name: str, value: Any, least: int, most: int = MOST_COUNTED) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or value % 1 != 0:
         raise TypeError(f"{name} must be a whole number, but {value!r} was given.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, but {value} was given.")
+    if float(value) > most:
+        raise ValueError(f"{name} must be at most {most:,}, but {value:.6g} was given.")
     return int(value) if isinstance(value, numbers.Integral) else int(float(value))
 
 
@@ -187,10 +191,7 @@ def checked_batch_size(problem: Problem, given: Any) -> int:
 
 
 def checked_seed(seed: Any) -> int:
-    seed = whole("seed", seed, 0)
-    if seed >= 2**64:
-        raise ValueError(f"seed must be below 2**64, but {seed} was given.")
-    return seed
+    return whole("seed", seed, 0, most=2**64 - 1)
 
 
 def checked_steps(
@@ -286,6 +287,7 @@ def checked_tol(tol: Any, dtype: np.dtype[Any], method: Method) -> float:
 
 
 def checked_start(x0: Any) -> PyTree:
+    refuse_tracers(x0.x if isinstance(x0, Result) else x0)
     x0 = as_start(x0)
     leaves = jax.tree.leaves(x0)
     if not leaves or not sum(np.size(leaf) for leaf in leaves):

@@ -9,7 +9,6 @@ with the full gradient where there is one. Samplers and streams give fresh sampl
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp.problem import Oracles
+from mossp.programs import compiled
 
 PyTree = Any
 Vector = Any
@@ -120,7 +120,7 @@ def value_and_gradients(
     return (f1 + f2) / 2, g1, g2
 
 
-@functools.partial(jax.jit, static_argnames="batch_size")
+@compiled(static_argnames="batch_size")
 def residuals(
     oracles: Oracles, witnesses: Witness, draws: PyTree = None, *, batch_size: int
 ) -> Residuals:

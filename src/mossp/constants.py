@@ -17,6 +17,7 @@ from jax import lax
 from mossp import keys
 from mossp.data import Stream
 from mossp.problem import Oracles, Problem
+from mossp.programs import compiled
 from mossp.structure import Structure, with_dtype
 
 Vector = Any
@@ -92,7 +93,7 @@ def hessian_products(draws: Any, batch_size: int) -> int:
     return POWER_ITERATIONS * min(count(draws), MINI_BATCHES) * batch_size
 
 
-@jax.jit(static_argnums=3)
+@compiled(static_argnums=3)
 def _estimate(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> Constants:
     L_f, sigma, G = smoothness(oracles, x, draws, batch_size)
     L_batch = jnp.maximum(batch_smoothness(oracles, x, draws, batch_size), L_f)

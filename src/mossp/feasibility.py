@@ -16,6 +16,7 @@ import numpy as np
 
 from mossp import keys
 from mossp.problem import Oracles, Problem
+from mossp.programs import compiled
 from mossp.structure import Structure
 
 Vector = Any
@@ -25,7 +26,7 @@ ITERATIONS = 200
 PERTURBATIONS = 3
 
 
-@jax.jit
+@compiled
 def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[Any, Any]:
     """c(x) and its Jacobian, one row a constraint. Used outside of the loop only."""
     c, pullback = jax.vjp(oracles.c, x)

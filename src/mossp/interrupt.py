@@ -1,11 +1,20 @@
-"""Ctrl-C and SIGTERM as a request that the run looks at between chunks."""
+"""Ctrl-C and SIGTERM as a request that the run looks at between chunks.
+
+Python handles a signal between two of its own instructions, so that a signal has to wait while XLA
+compiles. The system's side of it does not wait: it writes a byte to a pipe, and a thread at the
+other end says that the signal was heard, and ends the process at the second one.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
+
+PATIENCE = 1.0  # seconds after which a signal that nobody has looked at is answered
 
 
 class Interrupt:
@@ -17,11 +26,13 @@ class Interrupt:
     def __init__(self) -> None:
         self.received: str | None = None
         self._before: dict[int, Any] = {}
+        self._pipe: Pipe | None = None
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._note)
+            self._pipe = Pipe(self)
         return self
 
     def __exit__(
@@ -30,6 +41,8 @@ class Interrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -37,3 +50,43 @@ class Interrupt:
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = signal.Signals(number).name
+
+
+class Pipe:
+    """Where the system reports signals at once, and the thread that listens there."""
+
+    def __init__(self, interrupt: Interrupt) -> None:
+        self._interrupt = interrupt
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(self._before)
+        os.close(self._write)  # ends the thread
+        self._thread.join()
+        os.close(self._read)
+
+    def _listen(self) -> None:
+        answer: threading.Timer | None = None
+        while byte := os.read(self._read, 1):
+            if self._before != -1:  # another listener, such as an event loop
+                os.write(self._before, byte)
+            if byte[0] not in (signal.SIGINT, signal.SIGTERM):
+                continue
+            if answer is not None and self._interrupt.received is None:
+                os._exit(128 + byte[0])  # the second one, and the first was not looked at yet
+            answer = threading.Timer(PATIENCE, self._say)
+            answer.daemon = True
+            answer.start()
+
+    def _say(self) -> None:
+        if self._interrupt.received is None:
+            print(
+                "mossp: interrupted; waiting for the compiler. A second signal ends the process "
+                "at once.",
+                file=sys.stderr,
+                flush=True,
+            )

@@ -161,7 +161,6 @@ def with_regularizer(problem: Problem, regularizer: Regularizer) -> Problem:
     """The same problem, with the same copy of the data, under another regulariser."""
     changed = copy.copy(problem)
     object.__setattr__(changed, "regularizer", regularizer)
-    object.__setattr__(changed, "_oracles", {})
     return changed
 
 

@@ -45,6 +45,7 @@ from mossp.dual import constrained_prox
 from mossp.feasibility import constraints_and_jacobian, into_domain, on_host
 from mossp.interrupt import Interrupt
 from mossp.problem import Oracles
+from mossp.programs import compiled
 from mossp.stationarity import ACTIVE, bounded_least_squares
 
 Vector = Any
@@ -252,8 +253,7 @@ class Polisher:
     def derivative(self, at: Look, E: np.ndarray) -> np.ndarray:
         """D e for the rows e of E."""
         point = [np.asarray(a, self.dtype) for a in (at.x - self.t * at.W, self.t)]
-        reg = self.oracles.regularizer
-        return in_parts(lambda rows: _derivative(reg, *point, rows), E, self.dtype)
+        return in_parts(lambda rows: _derivative(self.oracles, *point, rows), E, self.dtype)
 
     def matrix_free(
         self, at: Look, S: Vector, fixed: Vector, R: Vector, J: Any, c: Vector
@@ -497,7 +497,7 @@ def tangential(
     return y, dq
 
 
-@jax.jit
+@compiled
 def _minimum(
     oracles: Oracles, x: Vector, gradient: Vector, c: Vector, J: Any, q: Vector, M: Any, t: Any,
     bound: Vector,
@@ -536,7 +536,7 @@ def _minimum(
     return end.x, end.q, jnp.linalg.norm(oracles.active(c + J @ (end.x - x)))
 
 
-@jax.jit
+@compiled
 def _look(oracles: Oracles, x: Vector, q: Vector, t: Any) -> tuple[Any, ...]:
     reg = oracles.regularizer
     f, gradient = oracles.source.mean(lambda batch: jax.value_and_grad(oracles.f)(x, batch))
@@ -571,12 +571,12 @@ def each(function: Callable[[Vector], Vector], at: Vector, E: Any) -> Any:
     return jax.vmap(lambda e: jax.jvp(function, (at,), (e,))[1])(E)
 
 
-@jax.jit
-def _derivative(reg: Any, v: Vector, t: Any, E: Any) -> Any:
-    return jnp.nan_to_num(each(lambda v: reg.prox_h(v, t), v, E))
+@compiled
+def _derivative(oracles: Oracles, v: Vector, t: Any, E: Any) -> Any:
+    return jnp.nan_to_num(each(lambda v: oracles.regularizer.prox_h(v, t), v, E))
 
 
-@jax.jit
+@compiled
 def _products(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Any:
     """H e for the rows e of E."""
 

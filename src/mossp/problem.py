@@ -16,11 +16,28 @@ import numpy as np
 import scipy.sparse
 
 from mossp import keys
-from mossp.data import Arriving, Finite, NoData, Sampler, Stream, is_rows, map_rows
+from mossp.data import Arriving, Finite, NoData, Sampler, Stream
+from mossp.functions import (
+    PROBED_SIZES,
+    check_regularizer_fits,
+    form_of_part,
+    form_of_regularizer,
+    function_of,
+    numbers_of,
+    probe_constraint,
+    probe_loss,
+    probe_sampler,
+    shapes,
+    shapes_returned,
+    with_rows,
+)
 from mossp.losses import Loss
 from mossp.module import restored, stored
+from mossp.programs import ProgramSet, store
 from mossp.regularizers import Regularizer, Relaxed, Zero
-from mossp.structure import Structure, as_pytree, with_dtype
+from mossp.structure import Structure, with_dtype
+from mossp.surroundings import fork, refuse_tracers
+from mossp.tracing import Code, Function, Probed
 
 PyTree = Any
 Vector = Any
@@ -54,6 +71,8 @@ class Problem:
     samples: int | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        fork.check()
+        refuse_tracers(self.regularizer, self.data)
         for name in ("loss", "equality", "inequality"):
             given = getattr(self, name)
             if not callable(given) and (name == "loss" or given is not None):
@@ -77,7 +96,6 @@ class Problem:
             object.__setattr__(self, "samples", N)
             object.__setattr__(self, "data", source)  # a copy: later changes do not reach it
         object.__setattr__(self, "_sources", {np.dtype(np.float64): source})
-        object.__setattr__(self, "_oracles", {})
 
     def __reduce__(self) -> Any:
         """Pickled and copied bit for bit: the data as they are kept, and no caches."""
@@ -93,37 +111,61 @@ class Problem:
         return sources[dtype]
 
     def oracles(self, x0: PyTree, dtype: Any = np.float64) -> Oracles:
-        """What a method may call, as functions of the vector x; wrong shapes are found here."""
+        """What a method may call, as functions of the vector x; wrong shapes are found here.
+
+        The user's functions are traced anew, as they are now; an equal problem finds the programs
+        that were compiled for it.
+        """
+        fork.check()
+        refuse_tracers(x0, self.regularizer)
         structure = Structure.of(x0)
-        made: dict[Any, Oracles] = self._oracles  # type: ignore[attr-defined]
-        key = (structure, np.dtype(dtype))
-        if key not in made:
-            made[key] = self._make_oracles(structure, x0, dtype)
-        return made[key]
-
-    def _make_oracles(self, structure: Structure, x0: PyTree, dtype: Any) -> Oracles:
         source = self.source(dtype)
-        oracles = Oracles(
-            loss=with_dtype(as_pytree(self.loss), dtype),
-            source=Arriving() if isinstance(source, Stream) else source,
-            regularizer=with_dtype(self.regularizer.on(structure.slices), dtype),
-            equality=constraint(self.equality, dtype),
-            inequality=constraint(self.inequality, dtype),
-            structure=structure,
-            equality_structure=constraint_structure("equality", self.equality, x0, dtype),
-            inequality_structure=constraint_structure("inequality", self.inequality, x0, dtype),
+        x = shapes(x0, dtype)
+        sampler = probe_sampler(source, dtype) if isinstance(source, Sampler) else None
+        batches = self._example_batches(source, dtype)
+        loss = probe_loss(self.loss, x0, x, batches, dtype)
+        equality = probe_constraint("equality", self.equality, x, dtype)
+        inequality = probe_constraint("inequality", self.inequality, x, dtype)
+        regularizer = with_dtype(self.regularizer.on(structure.slices), dtype)
+        check_regularizer_fits(regularizer, structure.size, dtype)
+        parts = (loss, equality, inequality, sampler)
+        key = (
+            structure,
+            np.dtype(dtype),
+            tuple(form_of_part(part) for part in parts),
+            form_of_regularizer(regularizer, structure.size, dtype),
         )
-        check_loss(oracles, x0, self.example(dtype), dtype)
-        check_regularizer_fits(oracles, dtype)
-        return oracles
+        probed = [part for part in parts if isinstance(part, Probed)]
+        numbers = lambda: numbers_of(probed)  # noqa: E731
+        programs = store.get(key, numbers, " and ".join(p.origin for p in probed) or "The problem")
+        if sampler is not None:
+            source = Sampler(function_of(sampler, programs, "sampler"))
+        return Oracles(
+            loss=function_of(loss, programs, "loss"),
+            source=Arriving() if isinstance(source, Stream) else source,
+            regularizer=regularizer,
+            equality=function_of(equality, programs, "equality"),
+            inequality=function_of(inequality, programs, "inequality"),
+            structure=structure,
+            equality_structure=Structure.of(shapes_returned(equality, x)),
+            inequality_structure=Structure.of(shapes_returned(inequality, x)),
+            programs=programs,
+        )
 
-    def example(self, dtype: Any) -> PyTree:
-        """A small batch, for its shapes."""
-        if isinstance(self.data, Stream):
-            return with_dtype(self.data.peek()[0], dtype)
-        source = self.source(dtype)
-        draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, 4)
-        return jax.eval_shape(lambda: source.batch(jax.tree.map(lambda d: d[0], draws), 4))
+    def _example_batches(self, source: Any, dtype: Any) -> list[tuple[PyTree, ...]]:
+        """Shapes of batches of two sizes, as arguments of the loss after x."""
+        if isinstance(source, NoData):
+            return [()]
+        if isinstance(source, Stream):
+            first = with_dtype(source.peek()[0], dtype)
+            return [(with_rows(first, times),) for times in (1, 2)]
+
+        def batch(size: int) -> PyTree:
+            draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, size)
+            return source.batch(jax.tree.map(lambda d: d[0], draws), size)
+
+        # A fresh function: JAX remembers what it has seen of an old one.
+        return [(jax.eval_shape(lambda size=size: batch(size)),) for size in PROBED_SIZES]
 
 
 def _rebuilt(kind: type[Problem], given: list[Any]) -> Problem:
@@ -146,6 +188,21 @@ class Oracles(eqx.Module):
     structure: Structure
     equality_structure: Structure
     inequality_structure: Structure
+    programs: ProgramSet = eqx.field(static=True)
+
+    @property
+    def codes(self) -> list[Code]:
+        """Of the functions that the user wrote."""
+        given = (self.loss, self.equality, self.inequality, getattr(self.source, "fn", None))
+        return [function.code for function in given if isinstance(function, Function)]
+
+    def numbers(self) -> tuple[Any, ...]:
+        """All numbers that the user's functions hold, by their bits."""
+        return numbers_of([code.probed for code in self.codes])
+
+    def same_functions(self, other: Oracles) -> bool:
+        """Whether the user's functions compute the same in both."""
+        return self.programs.key == other.programs.key and self.numbers() == other.numbers()
 
     @property
     def m_E(self) -> int:
@@ -265,115 +322,3 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
     if rows[0] == 0:
         raise ValueError("data has no rows: at least one sample is needed.")
     return jax.tree.unflatten(treedef, arrays), rows[0]
-
-
-def constraint(function: Callable[[PyTree], Any] | None, dtype: Any) -> Any:
-    return None if function is None else with_dtype(as_pytree(function), dtype)
-
-
-def constraint_structure(
-    name: str, function: Callable[[PyTree], Any] | None, x0: PyTree, dtype: Any
-) -> Structure:
-    if function is None:
-        return Structure.of(None)
-    values = traced_shapes(f"The {name} constraint", constraint(function, dtype), shapes(x0, dtype))
-    if not sum(leaf.size for leaf in jax.tree.leaves(values)):
-        raise TypeError(
-            f"The {name} constraint returns nothing: is a `return` missing? It must return c(x)."
-        )
-    for leaf in jax.tree.leaves(values):
-        if leaf.dtype.kind != "f":
-            raise TypeError(
-                f"The {name} constraint must return real numbers c(x), but its type is "
-                f"{leaf.dtype}; write `x @ x - 1.0`, not `x @ x == 1.0`."
-            )
-    return Structure.of(values)
-
-
-def check_loss(oracles: Oracles, x0: PyTree, batch: PyTree, dtype: Any) -> None:
-    x = jax.ShapeDtypeStruct((oracles.structure.size,), dtype)
-    value = traced_shapes("The loss", oracles.f, x, batch, about=describe(x0, batch))
-    if getattr(value, "shape", None) != () or value.dtype.kind != "f":
-        got = type(value).__name__
-        if hasattr(value, "shape"):
-            got = f"an array of shape {value.shape} and type {value.dtype}"
-        raise ValueError(
-            f"The loss must return one real number, the mean over the rows of the batch, but it "
-            f"returns {got}: use jnp.mean(...)."
-        )
-
-
-def check_regularizer_fits(oracles: Oracles, dtype: Any) -> None:
-    x, mu = jax.ShapeDtypeStruct((oracles.structure.size,), dtype), jax.ShapeDtypeStruct((), dtype)
-    reg = oracles.regularizer
-    traced_shapes("The regulariser", reg, x)
-    for prox in (reg.prox_h, reg.prox_g):
-        shape = getattr(traced_shapes("The regulariser", prox, x, mu), "shape", None)
-        if shape != x.shape:
-            raise ValueError(
-                f"The regulariser does not fit x, which has {oracles.structure.size} entries: a "
-                f"proximal map of {type(reg).__name__} returns shape {shape}."
-            )
-
-
-def shapes(tree: PyTree, dtype: Any) -> PyTree:
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), dtype), tree)
-
-
-def describe(x0: PyTree, batch: PyTree) -> str:
-    def listed(tree: PyTree) -> str:
-        return ", ".join(str(tuple(np.shape(a))) for a in jax.tree.leaves(tree))
-
-    return f" at x0 of shape {listed(x0)}" + (
-        f" on a batch of shapes {listed(batch)}" if batch is not None else ""
-    )
-
-
-def traced_shapes(
-    what: str, function: Callable[..., Any], *args: Any, about: str = " at x0"
-) -> Any:
-    """jax.eval_shape, which compiles nothing, with an error that names the user's function."""
-    try:
-        return jax.eval_shape(function, *args)
-    except jax.errors.JAXTypeError as error:
-        raise TypeError(
-            f"{what} cannot be traced by JAX: write it with jax.numpy, without NumPy functions or "
-            f"`if` on values of x ({type(error).__name__})."
-        ) from error
-    except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{what} cannot be evaluated{about}: {reason[0]}") from error
-
-
-def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> None:
-    """Padding, weights and full gradients rely on a loss that is a mean over rows: is it one?"""
-    if problem.data is None or isinstance(problem.loss, Loss):
-        return
-    few = min(3, problem.samples or 3)
-    if isinstance(problem.data, Stream):
-        rows = jax.tree.map(lambda a: a[:few], with_dtype(problem.data.peek()[0], dtype))
-    elif isinstance(problem.data, Sampler):
-        rows = problem.data.fn(keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)), few)
-    else:
-        rows = map_rows(lambda a: a[:few], oracles.source.arrays)
-    sizes = {np.shape(a)[0] if np.ndim(a) else 0 for a in jax.tree.leaves(rows, is_leaf=is_rows)}
-    if len(sizes) != 1 or sizes == {0} or sizes == {1}:
-        return  # a sampler may hand out anything; one row cannot tell a sum from a mean
-    # Off x0, where a loss may be 0 on every row.
-    x = jnp.asarray(x0, dtype) + 0.1 * jnp.cos(jnp.arange(len(x0), dtype=dtype))
-    together, apart, size = (float(v) for v in _mean_of_rows(oracles, x, rows))
-    if np.isfinite([together, apart]).all() and abs(together - apart) > 1e-3 * size:
-        raise ValueError(
-            f"The loss must be the mean over the rows of a batch, but on {sizes.pop()} rows it is "
-            f"{together:.6g} while the mean of its values row by row is {apart:.6g}: use jnp.mean, "
-            "not jnp.sum."
-        )
-
-
-@jax.jit
-def _mean_of_rows(oracles: Oracles, x: Vector, rows: PyTree) -> tuple[Any, Any, Any]:
-    """(the loss of all rows, the mean of their losses, the mean of their absolute values)."""
-    count = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
-    row = lambda i: map_rows(lambda a: jax.lax.dynamic_slice_in_dim(a, i, 1), rows)  # noqa: E731
-    apart = jax.lax.map(lambda i: oracles.f(x, row(i)), jnp.arange(count))
-    return oracles.f(x, rows), jnp.mean(apart), jnp.mean(jnp.abs(apart))

@@ -38,6 +38,10 @@ class Status(enum.Enum):
         "stops at a stationary point of the violation."
     )
     INTERRUPTED = "The run was interrupted (Ctrl-C or SIGTERM)."
+    CHANGED = (
+        "A function of the problem changed during the run, so that the answer may be about what "
+        "it was before: solve again, and change nothing that it looks at meanwhile."
+    )
     STOPPED = "The callback or the end of the stream stopped the run."
 
 

@@ -31,10 +31,12 @@ from mossp.fingerprint import fingerprint
 from mossp.interrupt import Interrupt
 from mossp.keys import Purpose, generator, jax_keys
 from mossp.loop import Events, Loop, Shard, shard_sizes
+from mossp.means import check_mean
 from mossp.methods import Method, within_reach
 from mossp.outcome import Ending, judge
 from mossp.polishing import Polishing
-from mossp.problem import Oracles, Problem, check_mean
+from mossp.problem import Oracles, Problem
+from mossp.programs import compiled as with_programs
 from mossp.progress import Bar
 from mossp.result import Result, Status
 from mossp.schedules import Auto, Constant, Rule, Schedule, with_alpha
@@ -298,7 +300,9 @@ class Solve:
             chosen.sort()
             return map_rows(lambda a: jnp.asarray(np.asarray(a)[chosen]), source.arrays), TRACE_ROWS
         if isinstance(source, Sampler):
-            return _sample(source, jax_keys(generator(0, Purpose.TRACE)), TRACE_ROWS), TRACE_ROWS
+            return _sample(
+                self.oracles, jax_keys(generator(0, Purpose.TRACE)), TRACE_ROWS
+            ), TRACE_ROWS
         return None, N or 1
 
     # The run -----------------------------------------------------------------------------
@@ -404,8 +408,12 @@ class Solve:
         verdict = judge(
             self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws()
         )
+        status, success, message = verdict.status, verdict.success, verdict.message
+        if not self.same_functions():
+            status, success = Status.CHANGED, False
+            message = f"{status.value} {message}"
         # A signal that came too late for the run must still end what the run is a part of.
-        status = Status.INTERRUPTED if self.interrupt.received else verdict.status
+        status = Status.INTERRUPTED if self.interrupt.received else status
         tunings = sum(k < self.loop.k or k == 0 for k in self.loop.events.retune_at)
         each = hessian_products(self.draws, a.drawn)
         if a.method.momentum.full:
@@ -414,9 +422,9 @@ class Solve:
             x=self.structure.unravel(np.asarray(outputs.x[verdict.best], np.float64)),
             fun=float(verdict.funs[verdict.best]),
             violation=float(verdict.violations[verdict.best]),
-            success=verdict.success,
+            success=success,
             status=status,
-            message=verdict.message,
+            message=message,
             certificate=verdict.certificate,
             # Of replicas that share their start.
             expectation=verdict.expectation if a.starts == 1 else None,
@@ -442,6 +450,14 @@ class Solve:
                 self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
             self.notes.append(self.polishing.said)
         return self.polishing.into(outputs)
+
+    def same_functions(self) -> bool:
+        """Whether the user's functions still compute what they did when the run began."""
+        try:
+            now = self.problem.oracles(self.a.x0, self.a.dtype)
+        except (TypeError, ValueError):  # they do not even compute any more
+            return False
+        return self.oracles.same_functions(now)
 
     def fresh_draws(self) -> PyTree:
         """Samples that no step has seen, for a certificate without full gradients."""
@@ -504,6 +520,6 @@ class Solve:
         return float(extra["seconds"])
 
 
-@jax.jit(static_argnums=2)
-def _sample(source: Sampler, random_key: jax.Array, count: int) -> PyTree:
-    return source.batch(random_key, count)
+@with_programs(static_argnums=2)
+def _sample(oracles: Oracles, random_key: jax.Array, count: int) -> PyTree:
+    return oracles.source.batch(random_key, count)

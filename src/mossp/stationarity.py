@@ -17,6 +17,7 @@ import scipy.optimize
 from mossp.certificate import Certificate
 from mossp.feasibility import constraints_and_jacobian, on_host
 from mossp.problem import Oracles, Problem
+from mossp.programs import compiled
 from mossp.structure import Structure
 
 Vector = Any
@@ -49,7 +50,7 @@ def stationarity(problem: Problem, x: Any) -> float:
         return shortest_residual(oracles, vector, full_gradient(oracles, vector))[0]
 
 
-@jax.jit
+@compiled
 def full_gradient(oracles: Oracles, x: Vector) -> Vector:
     return oracles.full_gradient(x)
 
@@ -90,7 +91,7 @@ def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[float, np
     return float(np.linalg.norm(r)), full
 
 
-@jax.jit
+@compiled
 def _derivative(oracles: Oracles, x: Vector, w: Vector, J: Any) -> Any:
     """The same by differentiation, for many multipliers: it compiles a program."""
     residual = lambda w: w - oracles.regularizer.nearest(x, w)  # noqa: E731

@@ -6,7 +6,6 @@ not part of the program.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ from mossp.certificate import Witness
 from mossp.data import map_rows
 from mossp.methods.base import Method
 from mossp.problem import Oracles
+from mossp.programs import compiled
 from mossp.schedules import Parameters, Schedule
 
 PyTree = Any
@@ -47,7 +47,7 @@ class Context(NamedTuple):
     first_alpha: Any  # weight of the first mini-batch: B / b0
 
 
-@functools.partial(jax.jit, static_argnames=("batch_size", "full"))
+@compiled(static_argnames=("batch_size", "full"))
 def first_estimate(
     oracles: Oracles, x0: Vector, draws: Any, count: Any, *, batch_size: int, full: bool
 ) -> Vector:
@@ -61,7 +61,7 @@ def first_estimate(
     return lax.fori_loop(0, count, add, jnp.zeros_like(x0)) / jnp.maximum(count, 1)
 
 
-@jax.jit
+@compiled
 def start(context: Context, method: Method, schedule: Schedule, x0: Vector, d0: Vector) -> Carry:
     """The carry of every replica before the first step.
 
@@ -78,7 +78,7 @@ def start(context: Context, method: Method, schedule: Schedule, x0: Vector, d0: 
     return jax.vmap(one)(method, schedule, x0, d0)
 
 
-@functools.partial(jax.jit, static_argnames=("group", "batch_size", "shared"))
+@compiled(static_argnames=("group", "batch_size", "shared"))
 def advance(
     context: Context, carry: Carry, batches: Any, first: Any, keep: Any, k0: Any, k1: Any, *,
     group: int, batch_size: int, shared: bool,
@@ -126,7 +126,7 @@ def advance(
     return jax.vmap(one, in_axes=(0, None if shared else 0, 0))(carry, batches, keep)
 
 
-@functools.partial(jax.jit, static_argnames="batch_size")
+@compiled(static_argnames="batch_size")
 def retune(context: Context, carry: Carry, tuner: tuning.Tuner, *, batch_size: int) -> Carry:
     """rho and mu of every replica, measured at its current point."""
 
@@ -140,7 +140,7 @@ def retune(context: Context, carry: Carry, tuner: tuning.Tuner, *, batch_size: i
     return jax.vmap(one)(carry)
 
 
-@jax.jit
+@compiled
 def refresh_anchor(context: Context, carry: Carry) -> Carry:
     """The SVRG anchor of every replica at its current point, by a full gradient."""
 
@@ -174,7 +174,7 @@ def observe(oracles: Oracles, carry: Carry, rows: PyTree) -> jax.Array:
     return _observe(oracles, carry.state.x, carry.last.y, carry.finite, rows)
 
 
-@jax.jit  # of what all methods have, so that they share a program
+@compiled  # of what all methods have, so that they share a program
 def _observe(oracles: Oracles, xs: Vector, ys: Vector, finite: Any, rows: PyTree) -> jax.Array:
     def one(x: Vector, y: Vector, finite: Any) -> jax.Array:
         f = oracles.full_value(x) if rows is None else oracles.f(x, rows)

@@ -22,6 +22,7 @@ import numpy as np
 from mossp.arguments import checked
 from mossp.methods import Method
 from mossp.problem import Oracles, Problem
+from mossp.programs import compiled
 from mossp.result import Result, Status
 from mossp.schedules import Measured, Rule, as_rule
 from mossp.solve import Solve
@@ -246,6 +247,6 @@ def violations(problem: Problem, x0: PyTree, result: Result) -> np.ndarray:
         return np.asarray(_violations(oracles, xs), np.float64)
 
 
-@jax.jit
+@compiled
 def _violations(oracles: Oracles, xs: jax.Array) -> jax.Array:
     return jax.vmap(lambda x: jnp.sum(jnp.abs(oracles.active(oracles.c(x)))))(xs)

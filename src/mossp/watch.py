@@ -11,6 +11,7 @@ import numpy as np
 from mossp.certificate import Witness, certificate, residuals
 from mossp.loop import Loop
 from mossp.problem import Oracles
+from mossp.programs import compiled
 from mossp.result import Trace
 from mossp.steps import Observation
 
@@ -136,7 +137,7 @@ class Watch:
         return chosen
 
 
-@jax.jit
+@compiled
 def _values(oracles: Oracles, x: Any, rows: PyTree) -> dict[str, Any]:
     full = rows is None
     c, pullback = jax.vjp(oracles.c, x)

@@ -51,6 +51,8 @@ class Finite(Module):
             return a.astype(dtype) if a.dtype.kind == "f" else a
 
         length = max(padded_length(N), -(-N // FEW) * FEW if N <= 4 * FEW else 0)
+        if N == 1:
+            length = 1  # one row cannot tell a sum from a mean: no copies of it
 
         def pad(a: np.ndarray) -> jax.Array:
             first = np.broadcast_to(a[:1], (length - N, *a.shape[1:]))

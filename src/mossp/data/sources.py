@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -24,7 +23,7 @@ class Sampler(Module):
     (5, 3)
     """
 
-    fn: Callable[[jax.Array, int], PyTree] = eqx.field(static=True)
+    fn: Callable[[jax.Array, int], PyTree]
 
     def __check_init__(self) -> None:
         if not callable(self.fn):

@@ -17,6 +17,7 @@ from mossp.feasibility import restore
 from mossp.methods import MoSSPAL
 from mossp.momentum import SVRG
 from mossp.problem import Oracles, Problem
+from mossp.programs import compiled
 from mossp.regularizers import CappedL1, L1MinusL2, Regularizer, TruncatedL1
 from mossp.result import Status
 from mossp.solve import solve
@@ -104,7 +105,7 @@ def optimum(given: Instance, starts: int, seed: int) -> Optimum:
     return best[1]
 
 
-@jax.jit
+@compiled
 def _measured(oracles: Oracles, xs: jax.Array) -> tuple[jax.Array, jax.Array]:
     def one(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         value = oracles.full_value(x) + oracles.regularizer(x)

@@ -8,7 +8,6 @@ expectation over the random output R, with the exact gradient x - t; each step i
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +21,7 @@ from mossp.data import Sampler
 from mossp.methods import Method, MoSSP
 from mossp.momentum import Polyak, Recursive
 from mossp.problem import Oracles, Problem
+from mossp.programs import compiled
 from mossp.regularizers import L1MinusL2
 from mossp.schedules import Schedule, Theorem
 
@@ -73,7 +73,7 @@ def sample(key: Any, size: int) -> Any:
     return jax.random.normal(a, (size,)), jax.random.normal(b, (size, TARGET.size))
 
 
-@functools.partial(jax.jit, static_argnames="replicas")
+@compiled(static_argnames="replicas")
 def averages(
     oracles: Oracles, method: Method, schedule: Schedule, x0: Any, key: Any, K: Any, b0: Any,
     replicas: int = 64,

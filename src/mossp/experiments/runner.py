@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-
 from mossp.experiments import pictures, rates, tables
 from mossp.experiments.instances import Folder, Instance, Optimum, instance, optimum
 from mossp.experiments.page import Chapter, write
@@ -154,8 +152,6 @@ class Runner:
             found.append(
                 Record(experiment, data, reg, lam, who.name, who.letter, who.reading, choice, part)
             )
-        if cell in self.instances:
-            jax.clear_caches()  # its programs serve no other instance, and memory is bounded so
         return found
 
     def given(self, cell: tuple[str, str, str, float]) -> Instance:

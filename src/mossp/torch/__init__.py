@@ -47,6 +47,7 @@ try:
 except ImportError:
     raise ImportError("mossp.torch needs PyTorch: pip install 'mossp[torch]'") from None
 
+from mossp.torch.finite import NonFiniteError
 from mossp.torch.optimizer import MoSSP
 
-__all__ = ["MoSSP"]
+__all__ = ["MoSSP", "NonFiniteError"]

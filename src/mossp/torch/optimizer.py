@@ -9,7 +9,18 @@ from typing import Any
 import torch
 
 from mossp.schedules import Schedule
+from mossp.torch.damping import AFTER_FAILURE, damped
+from mossp.torch.finite import (
+    NonFiniteError,
+    Numbers,
+    culprit,
+    named_constraints,
+    number,
+    several_processes,
+    suspicious,
+)
 from mossp.torch.parameters import (
+    DEFAULTS,
     check_constraint,
     check_group,
     checked,
@@ -22,10 +33,12 @@ from mossp.torch.vectors import (
     Tensor,
     Vector,
     assign,
+    entries,
     equal_rows,
     gradient,
     joined,
     leaves,
+    norm,
     random_state,
     set_random_state,
     split,
@@ -35,12 +48,13 @@ from mossp.torch.vectors import (
 Constraint = Callable[[], Any]  # the values of constraints: a tensor, or a dict of tensors
 
 KEYS = "params", "regularizer", "mu", "lr", "beta"  # of a group, as the user writes it
-ALSO = "param_names", "name", "initial_lr"  # what torch and its schedulers know of
+ALSO = "param_names", "name", "initial_lr", "damped"  # of torch, its schedulers and a group of ours
 OWN = (  # what a copy needs besides what torch copies
-    "rho", "alpha", "_given", "_recursive", "_constraints", "_dual", "_bound", "_lam", "_weights",
-    "_k",
+    "rho", "alpha", "damping", "_given", "_recursive", "_constraints", "_dual", "_bound", "_lam",
+    "_lam_before", "_weights", "_k",
 )  # fmt: skip
-UNSAVED = "regularizer", "mu"  # kept from the optimiser that loads a state: they are no numbers
+DUALS = "lam", "lam_before", "weights"
+UNSAVED = "regularizer", "mu", "damped"  # kept from the optimiser that loads a state: no numbers
 
 
 class MoSSP(torch.optim.Optimizer):
@@ -54,17 +68,25 @@ class MoSSP(torch.optim.Optimizer):
     inequality      them, equal on all processes (call ddp.module in them, not ddp)
     momentum        "recursive": two calls of the closure a step, on the same random numbers;
                     "polyak": one call, or gradients that are there already and no closure
-    mu, rho, alpha  numbers or functions of the step k = 0, 1, ...; left out: 0.01, 10 and 0.1;
-                    lr is another name for mu
+    mu, rho, alpha  numbers or functions of the step k = 0, 1, ...; left out: at most 0.01, 10 and
+                    0.1; lr is another name for mu
     beta            of the last line of a step, 0 < beta <= 1
     schedule        a mossp.schedules.Schedule, in place of mu, rho and alpha
     multipliers     whether lam is updated: the constraints then hold in the limit for any rho
     dual, bound     of that update
 
+    A mu that is given is taken as it is. One that is left out is `damping` * lr, lr = 0.01 unless
+    a scheduler changes it, and the damping, at most 1, such that steps neither overshoot nor move
+    the weights by more than a tenth: see `mossp.torch.damping`.
+
+    A loss, a constraint or a gradient that is NaN or infinite raises a NonFiniteError, which names
+    it, once the parameters and the state are again those of the last step at which all was finite.
+    On several processes the gradients decide, which are equal on all of them.
+
     Parameters in half precision have z and d in single precision. A frozen parameter is left
     alone and no part of its group's vector; one that a mini-batch does not use has the gradient
-    0 there. Losses that are NaN are not looked for: the parameters become NaN. A deep copy has the
-    same constraints as functions, which look at the model that they were written for.
+    0 there. A deep copy has the same constraints as functions, which look at the model that they
+    were written for.
     """
 
     def __init__(
@@ -95,7 +117,9 @@ class MoSSP(torch.optim.Optimizer):
         self._dual = checked("dual", dual) if multipliers else None
         self._bound = checked("bound", bound)
         self._lam: Tensor = None  # the multipliers and the weights w, from the first step on
+        self._lam_before: Tensor = None
         self._weights: Tensor = None
+        self.damping = 1.0  # of lr, in the groups whose mu is left out
         self._k = 0
         self._vectors: dict[int, Vector] = {}
         super().__init__(params, {"regularizer": regularizer, "beta": beta})
@@ -112,6 +136,8 @@ class MoSSP(torch.optim.Optimizer):
             )
         mu = one_of(group.get("mu"), group.get("lr"))
         mu = self._given["mu"] if mu is None else mu
+        group["damped"] = mu is None
+        mu = DEFAULTS["mu"] if mu is None else mu
         group["mu"], group["lr"] = mu if callable(mu) else None, now("mu", mu, self._k)
         group["beta"] = checked("beta", group.get("beta", self.defaults["beta"]))
         group["regularizer"] = found(group.get("regularizer", self.defaults["regularizer"]))
@@ -129,7 +155,8 @@ class MoSSP(torch.optim.Optimizer):
         """One step; the loss at the current point, as the closure returns it.
 
         The closure computes the loss, calls backward on it and returns it. If it raises, the
-        parameters and the state are as before.
+        parameters and the state are as before. Where the loss, a constraint or a gradient is not
+        finite, a NonFiniteError is raised, and they are as before the last step.
         """
         if closure is None and self._recursive:
             raise ValueError(
@@ -141,14 +168,34 @@ class MoSSP(torch.optim.Optimizer):
         self._set_parameters()
         old = self._old_gradients(vectors, closure)
         loss = self._loss(closure)
-        pulls = self._pulls(vectors)
+        c, pulls = self._pulls(vectors)
+        self._check_finite(
+            vectors,
+            Numbers(
+                params=[p for v in vectors for p in v.params],
+                fresh=[p for v in vectors for p in v.fresh()],
+                constraints=[*c, *entries(pulls)],
+                gradients=[g for v in vectors for g in v.gradients()],
+                old=entries(old),
+                loss=number(loss),
+            ),
+        )
+        work = []
         for group, vector, before, pull in zip(self.param_groups, vectors, old, pulls, strict=True):
             if vector.params:
                 vector.estimate(self.alpha, before)
-                vector.move(group["regularizer"], group["lr"], group["beta"], pull)
-                vector.record(self.state)
+                work.append((group, vector, vector.direction(pull)))
+        self.damping = damped(
+            self.damping,
+            [v.compare(S, group["lr"], group["beta"]) for group, v, S in work if group["damped"]],
+        )
+        for group, vector, S in work:
+            mu = group["lr"] * (self.damping if group["damped"] else 1.0)
+            vector.move(S, group["regularizer"], mu, group["beta"])
+            vector.record(self.state)
         if self._dual is not None and self._lam is not None:
             lam = self._lam + self._dual * self.rho * self._weights * self._c()
+            self._lam_before = self._lam
             self._lam = self._active(lam).clamp(-self._bound, self._bound)
         self._k += 1
         return loss
@@ -158,7 +205,7 @@ class MoSSP(torch.optim.Optimizer):
         params = [p for p in group["params"] if p.requires_grad]
         kept = self._vectors.get(id(group))
         if kept is None or not kept.holds(params, self.state):
-            kept = self._vectors[id(group)] = Vector(params, self.state, self._recursive)
+            kept = self._vectors[id(group)] = Vector(params, self.state, group["damped"])
         return kept
 
     def _set_parameters(self) -> None:
@@ -199,6 +246,34 @@ class MoSSP(torch.optim.Optimizer):
         set_random_state(numbers)
         return changes
 
+    # Numbers that are not finite --------------------------------------------------------------
+
+    def _check_finite(self, vectors: list[Vector], numbers: Numbers) -> None:
+        """Raise NonFiniteError, with all as before the last step, if a number is not finite."""
+        # A process that stops for a loss that it alone has seen would leave the others waiting.
+        if not suspicious(numbers._replace(loss=[]) if several_processes() else numbers):
+            return
+        names = {
+            p: f"parameter {name!r}"
+            for group in self.param_groups
+            for name, p in zip(group.get("param_names", itertools.count()), group["params"])  # noqa: B905
+        }
+        with torch.enable_grad():
+            what = culprit(numbers, names, named_constraints(self._values()))
+        if what is None:
+            return
+        moved = [v.undo() for v in vectors]
+        self._lam = self._lam_before
+        if not any(moved):
+            raise NonFiniteError(f"At step {self._k} {what}: no step was taken.")
+        self.damping *= AFTER_FAILURE
+        given = not all(group["damped"] for group in self.param_groups)
+        remedy = "take a smaller lr or rho" if given else "go on, with shorter steps"
+        raise NonFiniteError(
+            f"At step {self._k} {what}: the parameters are again those of the step before, the "
+            f"last at which all was finite. Look for it in this mini-batch, or {remedy}."
+        )
+
     # Constraints ------------------------------------------------------------------------------
 
     def _values(self) -> dict[str, Any]:
@@ -219,22 +294,22 @@ class MoSSP(torch.optim.Optimizer):
             return self._active(self.rho * c)
         return self._active(self._lam + self.rho * self._weights * c)
 
-    def _pulls(self, vectors: list[Vector]) -> list[list[Tensor] | None]:
-        """J(x) q by one backward pass, which fires no hooks of DistributedDataParallel."""
+    def _pulls(self, vectors: list[Vector]) -> tuple[list[Tensor], list[list[Tensor] | None]]:
+        """c(x) and J(x) q, by one backward pass that fires no hooks of DistributedDataParallel."""
         params = [p for v in vectors for p in v.params]
         if not any(self._constraints.values()) or not params:
-            return [None] * len(vectors)
+            return [], [None] * len(vectors)
         with torch.enable_grad():
             c = self._c()
         if self._dual is not None and self._lam is None:
             self._lam, self._weights = torch.zeros_like(c), equal_rows(c, params)
         pulls = iter(gradient(c, params, self._q(c.detach())))
-        return [[next(pulls) for _ in v.params] for v in vectors]
+        return [c.detach()], [[next(pulls) for _ in v.params] for v in vectors]
 
     @torch.no_grad()
     def violation(self) -> float:
         """||(c_E(x), [c_I(x)]_+)|| at the current point."""
-        return float(torch.linalg.vector_norm(self._active(self._c())))
+        return float(norm(self._active(self._c())))
 
     @property
     def multipliers(self) -> dict[str, Any]:
@@ -256,8 +331,9 @@ class MoSSP(torch.optim.Optimizer):
         for group in saved["param_groups"]:
             for key in UNSAVED:
                 del group[key]
-        own = {name: getattr(self, f"_{name}") for name in ("k", "lam", "weights")}
-        return {**saved, "mossp": {**own, "rho": self.rho, "alpha": self.alpha}}
+        own = {name: getattr(self, f"_{name}") for name in ("k", *DUALS)}
+        numbers = {name: getattr(self, name) for name in ("rho", "alpha", "damping")}
+        return {**saved, "mossp": {**own, **numbers}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if "mossp" not in state_dict:
@@ -277,9 +353,10 @@ class MoSSP(torch.optim.Optimizer):
                 }
         own = state_dict["mossp"]
         self._k, self.rho, self.alpha = own["k"], own["rho"], own["alpha"]
-        self._lam, self._weights = (
-            None if own[name] is None else own[name].clone() for name in ("lam", "weights")
-        )
+        self.damping = own.get("damping", 1.0)  # states of 0.1.0 have neither this
+        for name in DUALS:  # nor the lam before
+            value = own.get(name, own["lam"])
+            setattr(self, f"_{name}", None if value is None else value.clone())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in OWN}}

@@ -49,9 +49,13 @@ def one_of(mu: Any, lr: Any) -> Any:
 
 
 def chosen(given: dict[str, Any], schedule: Any) -> dict[str, Any]:
-    """mu, rho and alpha: what is given, or defaults, or the functions of a schedule."""
+    """mu, rho and alpha: what is given, or defaults, or the functions of a schedule.
+
+    A mu that is left out stays None: every group then has the default, damped.
+    """
     if schedule is None:
-        return {name: DEFAULTS[name] if it is None else it for name, it in given.items()}
+        rest = {name: it for name, it in DEFAULTS.items() if name != "mu"}
+        return {name: rest.get(name) if it is None else it for name, it in given.items()}
     if not isinstance(schedule, Schedule):
         raise ValueError(
             "schedule must be a mossp.schedules.Schedule, which a rule makes by "

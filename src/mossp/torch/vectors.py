@@ -8,39 +8,57 @@ from typing import Any
 
 import torch
 
+from mossp.torch.damping import Seen
+
 Tensor = Any  # a torch.Tensor
 
 
 class Vector:
     """x, z and d of a group: its parameters, and one flat buffer each, with views of them.
 
-    The views are what `state` holds for every parameter.
+    The point before is there to go back to, and S before (`damped`) to compare with. The views
+    are what `state` holds for every parameter.
     """
 
-    def __init__(self, params: list[Tensor], state: Mapping[Any, Any], recursive: bool) -> None:
+    def __init__(self, params: list[Tensor], state: Mapping[Any, Any], damped: bool) -> None:
         self.params = params
         self.new = [i for i, p in enumerate(params) if not state.get(p)]  # no d yet
-        kept = [state.get(p) or {"z": p, "d": torch.zeros_like(p), "before": p} for p in params]
-        names = ("z", "d", "before") if recursive else ("z", "d")
+        zeros = [torch.zeros_like(p) for p in params]
+        first = [{"z": p, "d": o, "before": p, "S": o} for p, o in zip(params, zeros, strict=True)]
+        kept = [start | state.get(p, {}) for p, start in zip(params, first, strict=True)]
+        names = ("z", "d", "before", "S") if damped else ("z", "d", "before")
         flat = {name: joined([entry[name] for entry in kept]) for name in names}
-        views = {name: split(buffer, params) for name, buffer in flat.items()}
-        self.z, self.z_views, self.d, self.d_views = flat["z"], views["z"], flat["d"], views["d"]
-        self.before = views.get("before", [])
+        self.views = {name: split(buffer, params) for name, buffer in flat.items()}
+        self.z, self.d, self.x_before = flat["z"], flat["d"], flat["before"]
+        self.S_before: Tensor = flat.get("S")
+        self.before, self.d_views = self.views["before"], self.views["d"]
         self.room = torch.empty_like(self.z)  # for one more vector
 
     def holds(self, params: list[Tensor], state: Mapping[Any, Any]) -> bool:
         """Whether the state is still that of these buffers."""
         same = len(params) == len(self.params) and all(map(operator.is_, params, self.params))
         return same and all(
-            state.get(p, {}).get("z") is z for p, z in zip(params, self.z_views, strict=True)
+            state.get(p, {}).get("z") is z for p, z in zip(params, self.views["z"], strict=True)
         )
 
     def record(self, state: dict[Any, Any]) -> None:
         for i, p in enumerate(self.params):
-            state[p] = {"z": self.z_views[i], "d": self.d_views[i]}
-            if self.before:
-                state[p]["before"] = self.before[i]
+            state[p] = {name: views[i] for name, views in self.views.items()}
         self.new = []
+
+    def undo(self) -> bool:
+        """x and z at the point before, which d belongs to; whether that is another point."""
+        if len(self.new) == len(self.params):
+            return False
+        moved = not torch.equal(joined(self.params), self.x_before)
+        assign(self.params, self.before)
+        self.z.copy_(self.x_before)
+        return moved
+
+    def fresh(self) -> list[Tensor]:
+        """Parameters that may be infinite though z is not: new ones, and half precision."""
+        narrow = self.params[:1] and self.params[0].dtype != self.z.dtype
+        return self.params if narrow else [self.params[i] for i in self.new]
 
     def gradients(self) -> list[Tensor]:
         """What backward left; 0 where a mini-batch does not use a parameter."""
@@ -68,19 +86,37 @@ class Vector:
             self.d_views[i].copy_(gradients[i])
         torch._foreach_lerp_(self.d_views, gradients, alpha)
 
-    def move(self, reg: Any, mu: float, beta: float, pull: list[Tensor] | None) -> None:
-        """The proximal steps, from d and J(x) q."""
-        v = torch.sub(self.z, self.d, alpha=mu, out=self.room)
-        if pull is not None:
-            torch._foreach_sub_(split(v, self.params), pull, alpha=mu)
-        if self.before:
-            assign(self.before, self.params)
+    def direction(self, pull: list[Tensor] | None) -> Tensor:
+        """S = d + J(x) q."""
+        if pull is None:
+            return self.d
+        self.room.copy_(self.d)
+        torch._foreach_add_(split(self.room, self.params), pull)
+        return self.room
+
+    def compare(self, S: Tensor, lr: float, beta: float) -> Seen:
+        """What the last step says of the next, whose S is kept for the one after it."""
+        x = joined(self.params)
+        s = x - self.x_before
+        moved = s.dot(s) / lr
+        turned = s.dot(self.S_before.neg_().add_(S))
+        self.S_before.copy_(S)
+        pull = lr * norm(S)
+        return Seen(turned, (1 + beta / 2) * moved, moved, pull.square(), norm(x).square())
+
+    def move(self, S: Tensor, reg: Any, mu: float, beta: float) -> None:
+        """The proximal steps."""
+        v = torch.sub(self.z, S, alpha=mu, out=self.room)
+        assign(self.before, self.params)
         x, y = proximal(reg, v, self.z, mu)
-        if y is self.z and beta == 1:  # g = 0
-            self.z.copy_(x)
+        assign(self.params, split(x, self.params))
+        if y is self.z and beta == 1:  # g = 0: x is the new z, without a copy
+            if x.data_ptr() == self.room.data_ptr():
+                self.room = self.z
+            self.z = x
+            self.views["z"] = split(x, self.params)
         else:
             self.z.sub_(y - x, alpha=beta)
-        assign(self.params, split(x, self.params))
 
 
 # Tensors --------------------------------------------------------------------------------------
@@ -89,6 +125,12 @@ class Vector:
 def working(t: Tensor) -> Tensor:
     """t in at least single precision."""
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
+
+
+def norm(t: Tensor) -> Tensor:
+    """||t||, in double precision where the device has it: squares overflow in single precision."""
+    fine = t.dtype if t.device.type == "mps" else torch.float64
+    return torch.linalg.vector_norm(t, dtype=fine)
 
 
 def joined(tensors: list[Tensor]) -> Tensor:
@@ -127,6 +169,10 @@ def equal_rows(c: Tensor, params: list[Tensor]) -> Tensor:
     rows = (gradient(c, params, e, retain_graph=True) for e in torch.eye(len(c)).to(c))
     squares = torch.stack([sum(part.square().sum() for part in row) for row in rows])
     return torch.where(squares > 1e-16 * squares.max(), squares.max() / squares, 1.0)
+
+
+def entries(parts: list[list[Tensor] | None]) -> list[Tensor]:
+    return [t for part in parts if part is not None for t in part]
 
 
 def leaves(value: Any) -> list[Tensor]:

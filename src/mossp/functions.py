@@ -1,0 +1,191 @@
+"""The functions that a user wrote, at the door: traced as they are now, shapes checked.
+
+What can be found wrong here is found before anything is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp import keys
+from mossp.data import Sampler
+from mossp.programs import ProgramSet
+from mossp.regularizers import Regularizer
+from mossp.structure import with_dtype
+from mossp.surroundings import refuse_tracers
+from mossp.tracing import Code, Function, Probed, described, digest, probe, trace
+
+PyTree = Any
+
+# Rows of the batches that a loss is traced with: what differs between them depends on the size.
+PROBED_SIZES = (4, 7)
+
+
+def is_own(thing: Any) -> bool:
+    """Whether a module is made of this library's parts alone, whose code does not change."""
+    if isinstance(thing, eqx.Module):
+        library = type(thing).__module__.split(".")[0] == __name__.split(".")[0]
+        return library and all(map(is_own, vars(thing).values()))
+    if isinstance(thing, dict):
+        return all(map(is_own, thing.values()))
+    if isinstance(thing, (tuple, list)):
+        return all(map(is_own, thing))
+    return not callable(thing)
+
+
+def probe_function(
+    what: str, function: Any, arguments: list[tuple[PyTree, ...]], dtype: Any, about: str
+) -> Any:
+    """The function as it is now, traced at these arguments; a module of our own stays as it is."""
+    with sentences(what, about):
+        if isinstance(function, eqx.Module) and is_own(function):
+            return with_dtype(function, dtype)
+        probed = probe(function, arguments, lambda arrays: with_dtype(arrays, dtype))
+    refuse_tracers(probed.numbers)
+    return probed
+
+
+def form_of_part(part: Any) -> Any:
+    return part.form if isinstance(part, Probed) else jax.tree.structure(part)
+
+
+def function_of(part: Any, programs: ProgramSet, name: str) -> Any:
+    if not isinstance(part, Probed):
+        return part
+    # Numbers keep the precision that they have in the user's function.
+    numbers = tuple(jnp.asarray(number) for number in part.numbers)
+    return Function(part.arrays, numbers, Code(part, programs, name))
+
+
+def numbers_of(probed: list[Probed]) -> tuple[Any, ...]:
+    arrays = [a for p in probed for a in (*p.numbers, *jax.tree.leaves(p.arrays))]
+    return tuple(digest(a) for a in arrays)
+
+
+def probe_sampler(source: Sampler, dtype: Any) -> Any:
+    key = jax.eval_shape(lambda: keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)))
+    return probe_function(
+        "The sampler", source.fn, [(key, size) for size in PROBED_SIZES], dtype, ""
+    )
+
+
+def probe_loss(
+    loss: Any, x0: PyTree, x: PyTree, batches: list[tuple[PyTree, ...]], dtype: Any
+) -> Any:
+    about = describe(x0, batches[0])
+    probed = probe_function("The loss", loss, [(x, *batch) for batch in batches], dtype, about)
+    value = returned("The loss", probed, about, x, *batches[0])
+    if getattr(value, "shape", None) != () or value.dtype.kind != "f":
+        got = type(value).__name__
+        if hasattr(value, "shape"):
+            got = f"an array of shape {value.shape} and type {value.dtype}"
+        raise ValueError(
+            f"The loss must return one real number, the mean over the rows of the batch, but it "
+            f"returns {got}: use jnp.mean(...)."
+        )
+    return probed
+
+
+def probe_constraint(name: str, function: Any, x: PyTree, dtype: Any) -> Any:
+    if function is None:
+        return None
+    what = f"The {name} constraint"
+    probed = probe_function(what, function, [(x,)], dtype, " at x0")
+    values = jax.tree.leaves(returned(what, probed, " at x0", x))
+    if not sum(leaf.size for leaf in values):
+        raise TypeError(f"{what} returns nothing: is a `return` missing? It must return c(x).")
+    for leaf in values:
+        if leaf.dtype.kind != "f":
+            raise TypeError(
+                f"{what} must return real numbers c(x), but its type is {leaf.dtype}; write "
+                "`x @ x - 1.0`, not `x @ x == 1.0`."
+            )
+    return probed
+
+
+def returned(what: str, probed: Any, about: str, *args: PyTree) -> PyTree:
+    """Shapes of what a function returns."""
+    if isinstance(probed, Probed):
+        return probed.out
+    with sentences(what, about):
+        return jax.eval_shape(lambda *args: probed(*args), *args)
+
+
+def shapes_returned(probed: Any, x: PyTree) -> PyTree:
+    return None if probed is None else returned("The constraint", probed, "", x)
+
+
+def form_of_regularizer(reg: Regularizer, n: int, dtype: Any) -> Any:
+    """What tells programs apart that use it: nothing more than JAX sees, unless a user wrote it."""
+    if is_own(reg):
+        return None
+    arrays, rest = eqx.partition(reg, eqx.is_array)
+    x, mu = jax.ShapeDtypeStruct((n,), dtype), jax.ShapeDtypeStruct((), dtype)
+
+    def all_of_it(arrays: PyTree, x: Any, mu: Any) -> Any:
+        r = eqx.combine(arrays, rest)
+        return r.h(x), r.g(x), r.prox_h(x, mu), r.prox_g(x, mu), r.subgradient_g(x)
+
+    traced = trace(all_of_it, arrays, x, mu)
+    return (traced.form, tuple(map(described, traced.numbers)))
+
+
+def check_regularizer_fits(reg: Regularizer, n: int, dtype: Any) -> None:
+    x, mu = jax.ShapeDtypeStruct((n,), dtype), jax.ShapeDtypeStruct((), dtype)
+    # Fresh functions: JAX remembers what it has seen of an old one.
+    with sentences("The regulariser", " at x0"):
+        jax.eval_shape(lambda x: reg(x), x)
+        maps = [
+            jax.eval_shape(lambda v, mu, prox=prox: prox(v, mu), x, mu)
+            for prox in (reg.prox_h, reg.prox_g)
+        ]
+    for shape in (getattr(value, "shape", None) for value in maps):
+        if shape != x.shape:
+            raise ValueError(
+                f"The regulariser does not fit x, which has {n} entries: a proximal map of "
+                f"{type(reg).__name__} returns shape {shape}."
+            )
+
+
+def shapes(tree: PyTree, dtype: Any) -> PyTree:
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), dtype), tree)
+
+
+def describe(x0: PyTree, batch: PyTree) -> str:
+    def listed(tree: PyTree) -> str:
+        return ", ".join(str(tuple(np.shape(a))) for a in jax.tree.leaves(tree))
+
+    return f" at x0 of shape {listed(x0)}" + (
+        f" on a batch of shapes {listed(batch)}" if batch is not None else ""
+    )
+
+
+@contextlib.contextmanager
+def sentences(what: str, about: str) -> Iterator[None]:
+    """What goes wrong while a user's function is traced, as a sentence that names it."""
+    try:
+        yield
+    except jax.errors.JAXTypeError as error:
+        raise TypeError(
+            f"{what} cannot be traced by JAX: write it with jax.numpy, without NumPy functions or "
+            f"`if` on values of x ({type(error).__name__})."
+        ) from error
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{what} cannot be evaluated{about}: {reason[0]}") from error
+
+
+def with_rows(batch: PyTree, times: int) -> PyTree:
+    """The shapes of a batch with so many times its rows."""
+
+    def shape(a: Any) -> Any:
+        return jax.ShapeDtypeStruct((times * a.shape[0], *a.shape[1:]), a.dtype)
+
+    return jax.tree.map(shape, batch)

@@ -1,0 +1,51 @@
+"""Where nothing can be solved: inside of a JAX transformation, and in a forked process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def refuse_tracers(*trees: Any) -> None:
+    """Raise TypeError inside of jit, vmap or grad, where numbers have no values yet."""
+    leaves = [
+        *jax.tree.leaves(trees),
+        jnp.zeros(()),
+    ]  # inside of jit the last one is traced as well
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise TypeError(
+            "A solve runs on the host and cannot be a part of jax.jit, jax.vmap or jax.grad: call "
+            "it outside of them, with numbers and arrays that have values."
+        )
+
+
+class Fork:
+    """Whether this process was forked from one in which JAX was at work.
+
+    JAX's threads do not survive a fork: the child would wait for them for ever.
+    """
+
+    def __init__(self) -> None:
+        self.at_work = False
+        self.cut_off = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
+
+    def _in_child(self) -> None:
+        self.cut_off = self.at_work
+
+    def check(self) -> None:
+        """Raise RuntimeError in such a child; remember that JAX is at work."""
+        if self.cut_off:
+            raise RuntimeError(
+                "This process was forked after mossp had been used, and JAX does not survive a "
+                "fork: start processes by spawn, as multiprocessing.get_context('spawn') and "
+                "joblib do, or fork before the first problem is made."
+            )
+        self.at_work = True
+
+
+fork = Fork()

@@ -1,0 +1,117 @@
+"""Numbers that are NaN or infinite: found by one check a step, then named."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from mossp.torch.vectors import Tensor, gradient, leaves, working
+
+
+class NonFiniteError(FloatingPointError):
+    """The loss, a constraint, a gradient or a parameter is NaN or infinite.
+
+    The sentence says which one, and where the parameters are now.
+
+    >>> import torch
+    >>> from mossp.torch import MoSSP, NonFiniteError
+    >>> x = torch.nn.Parameter(torch.ones(2))
+    >>> optimizer = MoSSP([x], inequality=lambda: {"log": torch.log(x - 1.5)}, mu=0.1)
+    >>> try:
+    ...     optimizer.step(lambda: x.sum().backward())
+    ... except NonFiniteError as error:
+    ...     print(str(error).split(":")[0])
+    At step 0 inequality['log'][0] is nan
+    """
+
+
+class Numbers(NamedTuple):
+    """What a step has computed before it changes anything."""
+
+    params: list[Tensor]
+    fresh: list[Tensor]  # those of params that no step has made, or a step has rounded
+    constraints: list[Tensor]  # c(x) and J(x) q
+    gradients: list[Tensor]
+    old: list[Tensor]  # d - gf(x_before; B)
+    loss: list[Tensor]
+
+
+def suspicious(numbers: Numbers) -> bool:
+    """Whether a number may be NaN or infinite; costs one synchronisation.
+
+    The norm of a tensor with such an entry is not finite either; that of a finite one may
+    overflow. Parameters that a step has made from finite numbers are left out.
+    """
+    by_kind: dict[Any, list[Tensor]] = {}
+    for t in itertools.chain.from_iterable(numbers._replace(params=[])):
+        by_kind.setdefault((t.dtype, t.device), []).append(working(t.detach()))
+    norms = [torch.stack(torch._foreach_norm(same, 2)) for same in by_kind.values()]
+    if not norms:
+        return False
+    total = torch.stack([each.sum().to(norms[0].device, torch.float32) for each in norms]).sum()
+    return not total.isfinite().item()
+
+
+def number(loss: Any) -> list[Tensor]:
+    """What a closure returned, if it is a number."""
+    if isinstance(loss, float):
+        return [torch.tensor(loss)]
+    return [loss.detach()] if isinstance(loss, torch.Tensor) and loss.is_floating_point() else []
+
+
+def culprit(
+    numbers: Numbers, names: Mapping[Tensor, str], constraints: list[tuple[str, Tensor]]
+) -> str | None:
+    """What is NaN or infinite, by name: first what the rest comes from."""
+    by = [f"the gradient of the loss by {names[p]}" for p in numbers.params]
+    return (
+        not_finite((names[p], p) for p in numbers.params)
+        or not_finite(constraints)
+        or not_finite(("the loss", value) for value in numbers.loss)
+        or not_finite(zip(by, numbers.gradients, strict=True))
+        or not_finite(("the gradient of the loss at the point before", t) for t in numbers.old)
+        or (
+            not_finite(("", t) for t in numbers.constraints)
+            and row_not_finite(constraints, numbers.params)
+        )
+    )
+
+
+def not_finite(named: Iterable[tuple[str, Tensor]]) -> str | None:
+    """The first entry that is NaN or infinite, as "name[i, j] is nan"."""
+    for name, t in named:
+        bad = (~t.detach().isfinite()).nonzero()
+        if len(bad):
+            i = bad[0].tolist()
+            return f"{name}{i or ''} is {t.detach()[tuple(i)].item()}"
+    return None
+
+
+def named_constraints(values: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
+    """The tensors of c_E and c_I, under the names by which the user would find them."""
+    return [
+        (f"{kind}[{key!r}]", leaf) if isinstance(value, Mapping) else (kind, leaf)
+        for kind, value in values.items()
+        for key, leaf in zip(
+            value if isinstance(value, Mapping) else [0], leaves(value), strict=True
+        )
+    ]
+
+
+def row_not_finite(named: list[tuple[str, Tensor]], params: list[Tensor]) -> str:
+    """The constraint whose gradient is not finite; if there is none, their sum has overflowed."""
+    for name, leaf in named:
+        for e in torch.eye(leaf.numel()).to(leaf) if leaf.requires_grad else []:
+            row = gradient(leaf, params, e.view(leaf.shape), retain_graph=True)
+            if not_finite(("", t) for t in row):
+                i = e.view(leaf.shape).nonzero()[0].tolist()
+                return f"the gradient of {name}{i or ''} is not finite"
+    return "the gradient of the penalty is infinite"
+
+
+def several_processes() -> bool:
+    dist = torch.distributed
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

@@ -1,0 +1,135 @@
+"""Where nothing can be solved it is said at once; a signal is heard while something compiles."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mossp
+
+
+def solved(x0, lam=0.1):
+    problem = mossp.Problem(lambda x: jnp.sum((x - 1.0) ** 2), regularizer=mossp.L1(lam))
+    return jnp.asarray(mossp.solve(problem, x0).fun)
+
+
+def with_number(number):
+    return jnp.asarray(
+        mossp.solve(mossp.Problem(lambda x: jnp.sum((x - number) ** 2)), np.zeros(1)).fun
+    )
+
+
+INSIDE = {
+    "jit, start": lambda: jax.jit(solved)(jnp.ones(2)),
+    "jit, nothing traced": lambda: jax.jit(lambda t: t + solved(np.ones(2)))(1.0),
+    "vmap, start": lambda: jax.vmap(solved)(jnp.ones((3, 2))),
+    "grad, start": lambda: jax.grad(solved)(jnp.ones(2)),
+    "grad, strength": lambda: jax.grad(lambda lam: solved(np.ones(2), lam))(0.1),
+    "grad, a number in the loss": lambda: jax.grad(with_number)(1.0),
+    "vmap, data": lambda: jax.vmap(lambda A: mossp.Problem(lambda x, b: jnp.mean(b @ x), A))(
+        jnp.ones((2, 3, 2))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_inside_of_a_transformation(name):
+    with pytest.raises(TypeError, match=r"cannot be a part of jax\.jit, jax\.vmap or jax\.grad"):
+        INSIDE[name]()
+
+
+@pytest.mark.parametrize("name", ["steps", "gradients", "replicas", "starts", "trace"])
+def test_numbers_beyond_all_measure(name):
+    with pytest.raises(ValueError, match=f"{name} must be at most .*, but 1e[+]30 was given"):
+        mossp.solve(mossp.Problem(lambda x: x @ x), np.ones(2), **{name: 10**30})
+
+
+def run(code, **settings):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True, text=True, timeout=120, **settings,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_told_at_once():
+    """It would wait for ever for threads that are not there."""
+    done = run(
+        """
+        import os, warnings
+        warnings.simplefilter("ignore")
+        import numpy as np, mossp
+        problem = mossp.Problem(lambda x: x @ x)
+        mossp.restore(problem, np.ones(2))
+        if os.fork() == 0:
+            for attempt in (lambda: mossp.solve(problem, np.ones(2)), lambda: mossp.Problem(abs)):
+                try:
+                    attempt()
+                except RuntimeError as error:
+                    print(error, flush=True)
+            os._exit(0)
+        os.wait()
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("does not survive a fork") == 2 and "spawn" in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_before_the_first_problem_solves():
+    done = run(
+        """
+        import os, warnings
+        warnings.simplefilter("ignore")
+        import numpy as np, mossp
+        if os.fork() == 0:
+            problem = mossp.Problem(lambda x: x[0], equality=lambda x: x @ x - 1.0)
+            print(mossp.restore(problem, np.array([2.0, 0.0])).tolist(), flush=True)
+            os._exit(0)
+        os.wait()
+        """
+    )
+    assert done.stdout.strip() == "[1.0, 0.0]", done.stderr
+
+
+BUSY = """
+    import hashlib, os, signal, threading, time
+    from mossp.interrupt import Interrupt
+    def send(after):
+        time.sleep(after)
+        os.kill(os.getpid(), signal.SIGTERM)
+    for after in {signals}:
+        threading.Thread(target=send, args=(after,), daemon=True).start()
+    with Interrupt() as interrupt:
+        ends = time.monotonic() + {seconds}
+        while True:  # C code that lets go of Python's lock and does not look at signals, as XLA
+            hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})
+            if time.monotonic() > ends:
+                break
+    print("received", interrupt.received)
+"""
+
+
+def test_a_signal_during_a_compilation_is_answered():
+    """One long call: Python gets to the signal only after it."""
+    done = run(BUSY.format(signals=(0.2,), seconds=0, rounds=12_000_000))
+    assert "received SIGTERM" in done.stdout and done.returncode == 0
+    assert "A second signal ends the process" in done.stderr
+
+
+def test_a_second_signal_during_a_compilation_ends_the_process():
+    done = run(BUSY.format(signals=(0.2, 1.5), seconds=0, rounds=10**9))
+    assert done.returncode == 128 + 15
+    assert "received" not in done.stdout and "A second signal ends the process" in done.stderr
+
+
+def test_a_signal_that_python_hears_is_not_commented():
+    done = run(BUSY.format(signals=(0.2,), seconds=2, rounds=1000))
+    assert "received SIGTERM" in done.stdout and done.stderr == ""
