@@ -7,6 +7,7 @@ after it; 14 test_disk_full_..., test_folder_that_cannot_be_written; 15 test_sig
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import errno
 import importlib
@@ -15,7 +16,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -23,10 +26,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hostile import mutations
 
 import mossp
-from mossp import CheckpointError, Result, Status, checkpoint, losses, schedules
+from mossp import CheckpointError, Result, Status, checkpoint, files, losses, schedules
 from mossp import resume as saved_run
+from mossp.fingerprint import fingerprint as fingerprint_of
+from mossp.interrupt import Interrupt
+from mossp.polishing import Polishing
 
 door = importlib.import_module("mossp.solve")  # `mossp.solve` is the function
 
@@ -228,7 +235,7 @@ def test_force_goes_on_all_the_same(stopped, tmp_path):
 
 
 def fingerprint(*functions):
-    return saved_run.fingerprint(list(functions), (), ())
+    return fingerprint_of(functions)
 
 
 def test_closures_are_part_of_the_problem():
@@ -274,6 +281,115 @@ def test_the_same_code_in_another_process_is_the_same_problem():
     for space in spaces:
         exec(compile(NESTED, "user.py", "exec"), space)
     assert fingerprint(spaces[0]["loss"]) == fingerprint(spaces[1]["loss"])
+
+
+# What a function uses without being given it. In a file of its own, so that globals can change.
+USES_GLOBALS = """
+import logging
+import jax
+import jax.numpy as jnp
+import numpy as np
+RADIUS, T, TABLE = 1.0, np.arange(3.0), {"b": [1, 2], "a": 3}
+log = logging.getLogger("user")
+
+def loss(x):
+    log.debug("called")
+    return helper(x) + jitted(x) + deep(x)
+
+def helper(x):
+    return jnp.sum((x.T - TARGET()) ** 2) - RADIUS
+
+def TARGET():
+    return jnp.asarray(T) if RADIUS else loss  # which leads back to where it came from
+
+@jax.jit
+def jitted(x):
+    return x @ x * FACTOR
+
+FACTOR = 2.0
+
+def deep(x):
+    return (lambda v: [v * s for s in SCALES])(x)
+
+SCALES = {1.5, 2.5}
+
+class Ball:
+    __slots__ = ("radius", "names")
+    def __init__(self, radius, names):
+        self.radius, self.names = radius, frozenset(names)
+    def __call__(self, x):
+        return x @ x - self.radius * OUTER
+
+OUTER = 1.0
+unused = 5
+ball = Ball(1.0, ["a", "b"])
+"""
+
+
+def user_module(**changes):
+    space = {"__name__": "user"}
+    exec(compile(USES_GLOBALS, "user.py", "exec"), space)
+    space.update(changes)
+    return space
+
+
+@pytest.mark.parametrize("name, value, told", [
+    ("RADIUS", 2.0, True),
+    ("RADIUS", 1, True),
+    ("T", np.array([0.0, 1.0, 2.0 + 1e-15 * 8]), True),
+    ("FACTOR", 3.0, True),  # behind jax.jit
+    ("SCALES", {1.5, 3.5}, True),  # in a function within a function
+    ("SCALES", {2.5, 1.5}, False),
+    ("TARGET", lambda: 0.0, True),
+    ("jnp", np, True),  # another module
+    ("unused", 6, False),
+    ("TABLE", {}, False),
+])  # fmt: skip
+def test_globals_that_a_function_uses_are_part_of_the_problem(name, value, told):
+    before, after = user_module(), user_module(**{name: value})
+    assert (fingerprint(before["loss"]) != fingerprint(after["loss"])) is told
+
+
+def test_slots_sets_and_methods_are_part_of_the_problem():
+    space = user_module()
+    ball = space["Ball"]
+    first = fingerprint(ball(1.0, ["a", "b"]))
+    assert first == fingerprint(ball(1.0, ["b", "a"])) == fingerprint(user_module()["ball"])
+    assert first != fingerprint(ball(2.0, ["a", "b"])) and first != fingerprint(ball(1.0, ["a"]))
+    assert first != fingerprint(user_module(OUTER=2.0)["ball"])  # which its __call__ uses
+    for one, other in [({1, 2}, {1, 3}), (frozenset("ab"), frozenset("ac")), ({1}, frozenset({1}))]:
+        assert fingerprint(one) != fingerprint(other)
+
+
+FINGERPRINT = """
+import sys
+from mossp.fingerprint import fingerprint
+space = {"__name__": "user"}
+exec(compile(sys.argv[1], "user.py", "exec"), space)
+print(fingerprint([space["loss"], space["ball"], {"c", "a", "b"}, frozenset({("x", 1), ("y", 2)})]))
+"""
+
+
+def test_fingerprints_agree_between_processes():
+    """Sets come in another order there, and a logger knows other loggers."""
+    space = user_module()
+    mine = fingerprint(
+        space["loss"], space["ball"], {"a", "b", "c"}, frozenset({("y", 2), ("x", 1)})
+    )
+    process = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FINGERPRINT, USES_GLOBALS],
+        env={**os.environ, "PYTHONHASHSEED": "7"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert process.stdout.strip() == mine, process.stderr
+
+
+def test_a_fingerprint_takes_no_time_for_what_it_met_before():
+    nested = [np.zeros(2**20)]
+    for _ in range(30):
+        nested = [nested, nested]  # 2^30 paths lead to the array
+    began = time.perf_counter()
+    fingerprint(nested)
+    assert time.perf_counter() - began < 5.0
 
 
 def bowl(x):
@@ -423,13 +539,72 @@ def test_foreign_archives_are_refused(tmp_path):
         solve(checkpoint=file)
 
 
-def test_archives_that_unpack_to_too_much_are_refused(tmp_path, monkeypatch):
-    file = tmp_path / "run.npz"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.npy", b"\0" * 2**20)
-    monkeypatch.setattr(checkpoint, "LARGEST", 2**16)
-    with pytest.raises(CheckpointError, match="refused"):
-        checkpoint.read_arrays(file)
+def test_what_could_not_be_read_again_is_not_written(tmp_path):
+    deep: list = []
+    for _ in range(200):
+        deep = [deep]
+    for arrays, meta in [({"a": np.array([None])}, {}), ({}, {"deep": deep})]:
+        with pytest.raises(CheckpointError, match="could not be read again"):
+            checkpoint.write_arrays(tmp_path / "a.npz", arrays, meta)
+    assert not os.listdir(tmp_path)
+
+
+def header(shape, descr="<f8"):
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    text += " " * (117 - len(text)) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+def test_archives_that_unpack_to_more_than_they_are_are_refused(tmp_path):
+    """A megabyte became a gigabyte. Nothing of it is read."""
+    file, large = tmp_path / "run.npz", 2**28
+    packed = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
+    with packed as archive, archive.open("a.npy", "w") as member:
+        member.write(header((large // 8,)))
+        for _ in range(16):
+            member.write(bytes(large // 16))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="would unpack to 268,435,584 bytes"):
+            checkpoint.read_arrays(file)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+        # Stored, but one entry after the other is the same bytes of the file.
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("a.npy", header((2**16,)) + bytes(2**19))
+            for number in range(500):
+                twin = copy.copy(archive.infolist()[0])
+                twin.filename = f"{number}.npy"
+                archive.filelist.append(twin)
+        with pytest.raises(CheckpointError, match="refused"):
+            checkpoint.read_arrays(file)
+        # An array that claims to be larger than its bytes.
+        for shape, descr in [
+            ((10**15,), "<f8"),
+            ((10**15,), "<U0"),
+            ((-1, -8), "|u1"),
+            ((8,), "|O"),
+        ]:
+            with zipfile.ZipFile(file, "w") as archive:
+                archive.writestr("a.npy", header(shape, descr) + bytes(8))
+            with pytest.raises(CheckpointError, match="not a file of mossp"):
+                checkpoint.read_arrays(file)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", [
+    b"[1]", b"null", b"{", b"\xff", b"[" * 100_000, b'{"a":' * 500 + b"1" + b"}" * 500,
+    b'{"a": ' + b"9" * 5000 + b"}",
+])  # fmt: skip
+def test_descriptions_that_are_none(text, tmp_path):
+    stored = {checkpoint.META: np.frombuffer(text, np.uint8)}
+    stored[checkpoint.CHECKSUM] = np.frombuffer(checkpoint.checksum(stored), np.uint8)
+    np.savez(tmp_path / "a.npz", **stored)
+    with pytest.raises(CheckpointError, match="not a file of mossp"):
+        checkpoint.read_arrays(tmp_path / "a.npz")
+    with pytest.raises(CheckpointError):
+        Result.load(tmp_path / "a.npz")
 
 
 # Trouble with the disk ------------------------------------------------------------------------
@@ -453,7 +628,7 @@ def test_disk_full_or_read_only(opener, said, tmp_path, monkeypatch):
     file = tmp_path / "run.npz"
     solve(checkpoint=file, callback=stop_at(300))
     before = file.read_bytes()
-    monkeypatch.setattr(checkpoint, "open", opener, raising=False)
+    monkeypatch.setattr(files, "open", opener, raising=False)
     with pytest.raises(CheckpointError, match=said) as caught:
         solve(checkpoint=file, replicas=1)
     monkeypatch.undo()
@@ -478,6 +653,58 @@ def test_disk_full_at_the_last_moment(name, tmp_path, monkeypatch):
     monkeypatch.undo()
     assert file.read_bytes() == before
     assert not [each for each in os.listdir(tmp_path) if each.endswith(".tmp")]
+
+
+def test_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
+    """Threads, and containers in which every process has the same number."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    file, failed = tmp_path / "run.npz", []
+
+    def write(number):
+        try:
+            for k in range(20):
+                checkpoint.save(file, {"a": np.full(20_000, number)}, {"k": k, "by": number})
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    for path in (file, checkpoint.previous(file)):
+        arrays, meta = checkpoint.read_arrays(path)
+        assert (arrays["a"] == meta["by"]).all()
+    assert sorted(os.listdir(tmp_path)) == ["run.npz", "run.npz.previous"]
+
+
+def test_what_killed_writers_leave_is_cleared_away(tmp_path):
+    file = tmp_path / "run.npz"
+    long_ago = time.time() - 2 * files.STALE
+    dead, alive = (files.draft_beside(file) for _ in range(2))
+    others = [tmp_path / name for name in (".run.npz.tmp", ".run.npz.notes.tmp", "run.npz.0.tmp")]
+    for path in (dead, alive, *others):
+        path.write_bytes(b"half")
+    for path in (dead, *others):
+        os.utime(path, (long_ago, long_ago))
+    checkpoint.save(file, ARRAYS, {"k": 7})
+    assert not dead.exists() and alive.exists() and all(path.exists() for path in others)
+
+
+def test_a_link_is_followed(tmp_path):
+    disk, home = tmp_path / "disk", tmp_path / "home"
+    disk.mkdir()
+    home.mkdir()
+    link = home / "run.npz"
+    link.symlink_to(disk / "run.npz")
+    for k in (1, 2):
+        checkpoint.save(link, ARRAYS, {"k": k})
+    assert link.is_symlink() and os.listdir(home) == ["run.npz"]
+    assert sorted(os.listdir(disk)) == ["run.npz", "run.npz.previous"]
+    assert checkpoint.read_arrays(disk / "run.npz")[1] == {"k": 2}
+    (disk / "run.npz").write_bytes(b"damaged")
+    assert checkpoint.load(link)[1] == {"k": 1}
 
 
 def test_a_file_system_without_links(tmp_path, monkeypatch):
@@ -706,11 +933,67 @@ def test_damaged_results_are_refused(tmp_path, stopped):
         Result.load(stopped)
 
 
+def test_results_made_by_hand_are_one_sentence(tmp_path):
+    """Right checksums, wrong contents: every one is a CheckpointError, or a result that reads."""
+    first = tree_result()
+    file = first.save(tmp_path / "r.npz")
+    refused = 0
+    for what in mutations(file, 400, seed=1):
+        try:
+            Result.load(file).summary()
+        except CheckpointError as error:
+            assert "\n" not in str(error) and "r.npz" in str(error), what
+            refused += 1
+    assert refused > 200
+    assert_same(Result.load(file), first)
+
+
+def taken_up(monkeypatch, **settings):
+    """What `solve` gives to the reader of checkpoints, to be called again and again."""
+    calls, real = [], saved_run.take_up
+    monkeypatch.setattr(saved_run, "take_up", lambda *args: calls.append(args) or real(*args))
+    solve(callback=lambda progress: True, **settings)
+    monkeypatch.undo()
+    (_, watch, mark, _), oracles = calls[0], calls[0][1].oracles
+
+    def take_up(file):
+        arrays, extra = saved_run.take_up(file, watch, mark, force=True)
+        polishing = Polishing(oracles, 1e-10, Interrupt())
+        polishing.take_up(arrays, extra["polishing"])
+        return polishing
+
+    return take_up
+
+
+@pytest.mark.parametrize("method", ["mossp-r", "auto"])
+def test_checkpoints_made_by_hand_are_one_sentence(method, tmp_path, monkeypatch):
+    """With "auto" there are polished replicas in the file."""
+    file = tmp_path / "run.npz"
+    settings = {"method": method, "checkpoint": file, "replicas": 2, "steps": 200}
+    solve(**settings)
+    take_up = taken_up(monkeypatch, **settings)
+    assert bool(take_up(file).found) == (method == "auto")
+    refused = 0
+    for what in mutations(file, 200, seed=2):
+        try:
+            take_up(file)
+        except CheckpointError as error:
+            assert "\n" not in str(error) and "run.npz" in str(error), what
+            refused += 1
+    assert 100 < refused < 200
+    for what in mutations(file, 12, seed=3):  # and what is accepted can be gone on from
+        checkpoint.previous(file).unlink(missing_ok=True)
+        try:
+            solve(**settings, resume="force").summary()
+        except CheckpointError as error:
+            assert "\n" not in str(error), what
+
+
 def test_saving_replaces_atomically(tmp_path, monkeypatch):
     r = solve(steps=100)
     file = r.save(tmp_path / "r.npz")
     before = file.read_bytes()
-    monkeypatch.setattr(checkpoint, "open", full_disk, raising=False)
+    monkeypatch.setattr(files, "open", full_disk, raising=False)
     with pytest.raises(CheckpointError, match="space"):
         solve(steps=50).save(file)
     monkeypatch.undo()

@@ -135,10 +135,53 @@ def test_libsvm_and_parquet(capsys, own_folder):
         capsys, "fit", "data.svm", "--no-report", "--regularizer", "l1:0.02", "--out", "s"
     )
     model = Model.load("s")
-    assert code == 0 and model.features.names == ("x1", "x2", "x3") and model.coef[0, 1] == 0
+    assert code == 0 and model.features.names == ("x1", "x3") and model.features.width == 3
     code, out, _ = run(capsys, "predict", "s", "data.svm", "--out", "predictions.csv")
     assert code == 0 and out == "Predictions: predictions.csv\n"
     assert (own_folder / "predictions.csv").read_text().count("\n") == N + 1
+
+
+EVIL = "[/red]\x1b[31m:apple:$x_{"
+
+
+def test_names_may_hold_markup_and_escape_sequences(capsys, own_folder):
+    """They crashed `fit` after the model was written, and every `show`."""
+    text = (own_folder / "data.csv").read_text()
+    evil = text.replace("age", f"[/age]{EVIL}").replace("label", f"[b]{EVIL}")
+    evil = evil.replace("ill", f"[i]{EVIL}").replace("well", f"[w]{EVIL}")
+    (own_folder / "evil.csv").write_text(evil)
+    asked = ("fit", "evil.csv", "--target", f"[b]{EVIL}", "--exclude", "cost", "--exclude", "sex",
+             "--regularizer", "l1:0.02")  # fmt: skip
+    code, out, err = run(capsys, *asked)
+    assert code == 0, err
+    for said in (out, run(capsys, "show", "model.mossp")[1]):
+        assert "\x1b" not in said and "[/age][/red]\\x1b[31m:apple:$x_{" in said
+        assert "speak for [b][/red]\\x1b[31m:apple:$x_{ = [w][/red]" in said
+    page = (own_folder / "mossp-report" / "index.html").read_text("utf-8")
+    assert "\x1b" not in page and "[/age][/red]\\x1b[31m" in page
+    code, out, err = run(capsys, "fit", "evil.csv", "--target", "\x1b[31m\0" + "t" * 450)
+    assert code == 2 and "\x1b" not in err and len(err) < 400 and err.count("\n") == 1
+    code, out, err = run(capsys, "show", "\x1b[31mnothing")
+    assert code == 2 and "\x1b" not in err and "\\x1b[31mnothing" in err
+
+
+def test_one_large_index_is_no_dense_work(capsys, own_folder):
+    """This line of 32 bytes kept it busy for more than a minute, at 3 GB."""
+    lines = [
+        f"{1 if m > 0 else -1} 1:{a:.3f} 3:{b:.3f}"
+        for m, a, b in zip(MARGIN, AGE, BMI, strict=True)
+    ]
+    (own_folder / "wide.svm").write_text("\n".join([*lines, "1 1:50 3:20 10000000:0.5"]))
+    fit = ("fit", "wide.svm", "--no-report", "--regularizer", "l1:0.02", "--test", "0")
+    code, *_ = run(capsys, *fit)
+    model = Model.load("model.mossp")
+    assert code == 0 and model.features.names == ("x1", "x3", "x10000000")
+    assert os.path.getsize("model.mossp") < 10_000
+    assert run(capsys, "predict", "model.mossp", "wide.svm")[0] == 0
+    assert run(capsys, "show", "model.mossp")[0] == 0
+    code, _, err = run(capsys, *fit, "--inequality", "x[1] <= 0.1", "--inequality", "x3 <= 0.2")
+    assert code == 0 and "x[0] in a constraint is x1: names such as x3 keep their numbers" in err
+    assert Model.load("model.mossp").coef[0, 1] <= 0.1 + 1e-9
 
 
 def test_three_classes_and_a_test_file(capsys, own_folder):

@@ -11,9 +11,10 @@ import zipfile
 import numpy as np
 import pytest
 import scipy.special
+from hostile import mutations
 from scipy.sparse import csr_matrix
 
-from mossp import checkpoint
+from mossp import checkpoint, cli
 from mossp.features import Features
 from mossp.model import Model, ModelError
 
@@ -158,6 +159,32 @@ META = FEATURES.to_meta()
 ])  # fmt: skip
 def test_a_whole_file_with_wrong_contents(changes, part, tmp_path):
     assert part in refused(written(tmp_path / "m", **changes))
+
+
+def test_models_made_by_hand_are_one_sentence(tmp_path, capsys):
+    """Right checksums, wrong contents: refused in a sentence, or shown and predicted with."""
+    about = {
+        "regularizer": "l1:0.1", "equality": ["sum(x) = 1"], "inequality": [], "parity": 0.1,
+        "opportunity": None, "sensitive": "sex", "data": "a.csv", "version": "1", "seed": 0,
+        "created": "today", "status": "CONVERGED", "objective": 1.0, "violation": 0.0,
+        "certificate": {"criticality": 1e-12, "feasibility": 0.0, "tol": 1e-10, "holds": True},
+        "scores": {"train": {"accuracy": 0.9}, "test": {"accuracy": 0.8, "log loss": 0.3}},
+    }  # fmt: skip
+    path = linear(["a", "b", "c"], "softmax", 3, about=about).save(tmp_path / "m")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("Größe,Stadt,n\n1,Köln,2\n3,Ål,4\n", "utf-8")
+    refused = 0
+    for what in mutations(path, 400, seed=3):
+        codes = {cli.main(["show", str(path), *more]) for more in ([], ["--json"])}
+        codes.add(cli.main(["predict", str(path), str(rows)]))
+        out, err = capsys.readouterr()
+        assert codes <= {0, 2} and "Traceback" not in err, what
+        assert "\x1b" not in out + err and "\0" not in out + err, what
+        refused += codes == {2}
+        if codes == {2}:
+            assert all(line.startswith("mossp: ") for line in err.splitlines()), err
+    assert 150 < refused < 400
+    assert cli.main(["show", str(linear(["a", "b"], "logistic", about={}).save(path))]) == 0
 
 
 def test_where_no_model_can_be_written(tmp_path, monkeypatch):

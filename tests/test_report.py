@@ -18,6 +18,21 @@ matplotlib.use("agg")
 EVIL = "<script>alert(1)</script>\"'&$x_{"
 
 
+STEERING = "red\x1b[31m NUL\0 half\ud800 bell\x07 next\x85 turn\u202e"
+
+
+def test_a_page_holds_nothing_that_a_page_cannot(one, tmp_path):
+    """The last of them, half a surrogate pair, could not be written at all."""
+    extra = report.Extra(STEERING, (STEERING, ""), [(STEERING, STEERING)], [], STEERING)
+    names = [STEERING, "a\nb"]
+    path = report.write_page(one, tmp_path, title=STEERING, names=names, extras=[extra])
+    text = path.read_text("utf-8")
+    assert not set(text) & set(STEERING + "\r") - {c for c in STEERING if c.isprintable()}
+    assert r"red\x1b[31m NUL\x00 half\ud800" in text
+    figure = report.plot(one, names=names)
+    figure.canvas.draw()
+
+
 @pytest.fixture(scope="module")
 def one():
     problem = mossp.Problem(loss=lambda x: x[0] + 0.5 * x[1], equality=lambda x: x @ x - 1.0)

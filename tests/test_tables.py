@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mossp import tables
 from mossp.features import Features
 from mossp.tables import Table, TableError, read, target_of, write_predictions
 
@@ -119,6 +121,84 @@ BROKEN = {
     "bad.svm": (b"1 1:1\n2 0:1\n", "line 2: the index 0 is not positive"),
     "a.xlsx": (b"x", "must be csv, tsv, parquet or libsvm, but its name does not tell"),
 }  # fmt: skip
+
+
+BOMBS = {
+    "zeros.csv.gz": b"a,b\n" + b"0,0\n" * 2**21,
+    "blank.csv.gz": b"a,b\n1,2\n" + b"\n" * 2**23,
+    "line.csv.gz": b"a," * 2**22 + b"b\n",
+    "value.tsv.gz": b"a\tb\n1\t" + b"2" * 2**23,
+    "nul.csv.gz": bytes(2**23),
+    "rows.svm.gz": b"1 1:1\n" * 2**21,
+    "row.svm.gz": b"1 1:" + b"1" * 2**23,
+    "many.parquet.gz": bytes(2**23),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_gzip_may_not_unpack_to_much_more_than_it_is(name, tmp_path, monkeypatch):
+    packed = gzip.compress(BOMBS[name], mtime=0)
+    assert len(packed) < 2**15
+    for reader in ("_csv", "_parquet"):  # nothing of it gets there
+        monkeypatch.setattr(tables, reader, None)
+    assert "far more than its size suggests: unpack it" in refusal(
+        read, put(tmp_path / name, packed)
+    )
+
+
+def test_parquet_of_many_equal_rows(tmp_path):
+    """Some kilobytes that would be hundreds of megabytes."""
+    rows = pl.select(a=pl.repeat(0.0, 2**24), b=pl.repeat(1, 2**24))
+    path = put(tmp_path / "a.parquet", parquet(rows))
+    assert path.stat().st_size < 2**17
+    assert "16,777,216 rows of 2 columns, far more than its size suggests" in refusal(read, path)
+    assert read(put(path, parquet(rows[: 10**6]))).rows == 10**6
+
+
+def test_gzip_of_an_ordinary_table_is_read(tmp_path):
+    zeros = b"a,b,c,d\n" + b"0,0,0,1\n0,0,0,0\n" * 30_000  # a few hundred kilobytes from few
+    assert read(put(tmp_path / "a.csv.gz", gzip.compress(zeros))).rows == 60_000
+
+
+def test_more_columns_than_text_can_have(tmp_path):
+    names = ",".join(f"c{j}" for j in range(50_001))
+    text = f"{names}\n{'1,' * 50_000}1\n".encode()
+    assert "50,001 columns, but text is read up to 50,000" in refusal(
+        read, put(tmp_path / "a.csv", text)
+    )
+
+
+def test_columns_that_no_row_has_are_no_features(tmp_path):
+    """One index decides how wide the rows are, and nothing may be done for each column."""
+    table = read(put(tmp_path / "a.svm", b"1 3:2 10000000:1\n-1 3:4\n1 10000000:5\n"))
+    assert table.columns == ("x3", "x10000000") and table.X.shape == (3, 10_000_000)
+    tracemalloc.start()
+    try:
+        features = Features.learn(table, None, standardize=False)
+        X = features.matrix(table)
+        Features.learn(table, None, exclude=["x7"]).matrix(table)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert features.names == ("x3", "x10000000") and features.width == 10_000_000
+    assert X.toarray().tolist() == [[2, 1], [4, 0], [0, 5]]
+    # Numbers are those of the file: a column that had no value has no coefficient.
+    other = read(put(tmp_path / "b.svm", b"0 2:7 3:1\n0 5:1 10000000:2\n"))
+    assert features.matrix(other).toarray().tolist() == [[1, 0], [0, 2]]
+    assert Features.from_meta(features.to_meta()) == features
+    for columns in ((("x3", None), ("x1", None)), (("x0", None),), (("y", None),)):
+        ones = (1.0,) * len(columns)
+        assert "in their order" in refusal(Features, columns, ones, ones, 4)
+    assert "has no column 'x10000001'" in refusal(
+        Features.learn, table, None, exclude=["x10000001"]
+    )
+
+
+def test_long_names_are_cut_in_sentences(tmp_path):
+    name = "n" * 450
+    table = read(put(tmp_path / "a.csv", f"{name},b\n1,2\n,3\n".encode()))
+    for text in (refusal(Features.learn, table, "b"), refusal(target_of, table, "c" * 450)):
+        assert len(text) < 400 + len(str(tmp_path)) and "…" in text and "n" * 81 not in text
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -304,8 +304,9 @@ def checked_path(path: Any) -> Path:
     path = Path(path).absolute()
     if path.is_dir():
         raise ValueError(f"checkpoint must name a file, but {path} is a folder.")
-    if not path.parent.is_dir():
-        raise ValueError(f"The folder {path.parent} for the checkpoint does not exist.")
-    if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"The folder {path.parent} for the checkpoint is not writable.")
+    folder = Path(os.path.realpath(path)).parent  # a link is followed
+    if not folder.is_dir():
+        raise ValueError(f"The folder {folder} for the checkpoint does not exist.")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"The folder {folder} for the checkpoint is not writable.")
     return path

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fail(sentence: str, code: int = WRONG_INPUT, as_it_is: bool = False) -> int:
     sentence = sentence if as_it_is else " ".join(sentence.split())
-    print(f"mossp: {sentence}", file=sys.stderr)
+    terminal.say(f"mossp: {sentence}", sys.stderr)
     return code
 
 
@@ -323,9 +323,9 @@ def _fit(wanted: dict[str, Any], out: Path, report: Path | None, as_json: bool) 
         terminal.print_model(fitted.model)
     sys.stdout.flush()
     said = sys.stderr if as_json else sys.stdout
-    print(f"Model: {out}{' (the older one is replaced)' * older}", file=said)
+    terminal.say(f"Model: {out}{' (the older one is replaced)' * older}", said)
     if page is not None:
-        print(f"Report: {page}", file=said)
+        terminal.say(f"Report: {page}", said)
     print(f"All of it took {time.perf_counter() - began:.0f} s", file=said)
     return _code(fitted.result)
 
@@ -346,7 +346,7 @@ def _predict(path: Path, data: Path, out: Path | None, format: str | None) -> in
         columns["margin"] = model.decision(X)
     write_predictions(out, columns)
     if out is not None:
-        print(f"Predictions: {out}")
+        terminal.say(f"Predictions: {out}")
     return SUCCESS
 
 
@@ -357,24 +357,36 @@ def _show(path: Path, as_json: bool) -> int:
     if as_json:
         print(json.dumps(terminal.model_object(model), allow_nan=False))
         return SUCCESS
-    about = model.about
-    target = f" of {model.target}" if model.target else ""
-    print(f"A {model.kind}{target}, loss {model.loss}, regulariser {about['regularizer']}")
-    for kind in ("equality", "inequality"):
-        for text in about[kind]:
-            print(f"{kind}: {text}")
-    for kind in ("parity", "opportunity"):
-        if about[kind] is not None:
-            print(f"{kind} of {about['sensitive']}: covariance within {about[kind]:g}")
-    print(f"fitted to {about['data']} by mossp {about['version']}, {about['created']}")
-    holds = about["certificate"]["holds"]
-    said = "holds" if holds else "does NOT hold"
-    print(
-        f"{about['status']}: the certificate {said} at {about['certificate']['tol']:.0e}; "
-        f"violation {about['violation']:.1e}, objective {about['objective']:.8g}"
-    )
+    for line in _described(model):
+        terminal.say(line)
     terminal.print_model(model)
     return SUCCESS
+
+
+def _described(model: Any) -> list[str]:
+    """What a model is and where it comes from, as far as its file tells."""
+    about = model.about
+    target = f" of {model.target}" if model.target else ""
+    regularizer = f", regulariser {about['regularizer']}" if "regularizer" in about else ""
+    lines = [f"A {model.kind}{target}, loss {model.loss}{regularizer}"]
+    for kind in ("equality", "inequality"):
+        lines += [f"{kind}: {text}" for text in about.get(kind, ())]
+    for kind in ("parity", "opportunity"):
+        if about.get(kind) is not None:
+            bound = f"covariance within {about[kind]:g}"
+            lines.append(f"{kind} of {about.get('sensitive')}: {bound}")
+    if "data" in about:
+        version = f" by mossp {about['version']}" if "version" in about else ""
+        created = f", {about['created']}" if "created" in about else ""
+        lines.append(f"fitted to {about['data']}{version}{created}")
+    if "certificate" in about:
+        said = "holds" if about["certificate"]["holds"] else "does NOT hold"
+        line = f"the certificate {said} at {about['certificate']['tol']:.0e}"
+        numbers = (("violation", ".1e"), ("objective", ".8g"))
+        known = [f"{n} {about[n]:{form}}" for n, form in numbers if about.get(n) is not None]
+        status = f"{about['status']}: " if "status" in about else ""
+        lines.append(f"{status}{'; '.join(filter(None, [line, ', '.join(known)]))}")
+    return lines
 
 
 # mossp solve ------------------------------------------------------------------------------------
@@ -399,14 +411,14 @@ def _solve(which: str | None, settings: dict[str, Any], out: Path | None, as_jso
     if as_json:
         print(json.dumps(terminal.as_object(result, names), allow_nan=False))
     else:
-        print(title)
+        terminal.say(title)
         terminal.print_result(result)
     sys.stdout.flush()
     if out is not None:
         from mossp.report import write_page
 
         path = write_page(result, out, title=title, names=names)
-        print(f"Report: {path}", file=sys.stderr if as_json else sys.stdout)
+        terminal.say(f"Report: {path}", sys.stderr if as_json else sys.stdout)
     return _code(result)
 
 
@@ -473,8 +485,8 @@ def _reproduce(
     from mossp.experiments.page import findings
 
     for sentence in findings(found.records, found.rates):
-        print(sentence)
-    print(f"Page: {found.page}")
+        terminal.say(sentence)
+    terminal.say(f"Page: {found.page}")
     return SUCCESS
 
 

@@ -25,6 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from mossp.module import Module
+
 __all__ = [
     "Budget",
     "DiagonalQuadratics",
@@ -54,7 +56,7 @@ def _array(value: Any) -> Any:
     return array.astype(array.dtype if array.dtype.kind == "f" else np.float64)
 
 
-class Sphere(eqx.Module):
+class Sphere(Module):
     """Sphere x'x = radius^2, or, as an inequality, the ball inside it.
 
     Its gradient 2x vanishes at the origin: start elsewhere.
@@ -75,7 +77,7 @@ class Sphere(eqx.Module):
         return v @ v - jnp.square(_as(self.radius, v))
 
 
-class NormBudget(eqx.Module):
+class NormBudget(Module):
     """Budget ||x||_p <= radius in its smooth form, sum |x_i|^p - radius^p, for p = order >= 2.
 
     Below order 2 the sum has no Lipschitz gradient, and at order 1 a kink at every zero, which no
@@ -106,7 +108,7 @@ class NormBudget(eqx.Module):
         return jnp.sum(jnp.abs(v) ** self.order) - _as(self.radius, v) ** self.order
 
 
-class Budget(eqx.Module):
+class Budget(Module):
     """Linear budget w'x - limit: what x may cost at prices w.
 
     >>> import jax.numpy as jnp
@@ -128,7 +130,7 @@ class Budget(eqx.Module):
         return _as(self.weights, v) @ v - _as(self.limit, v)
 
 
-class Linear(eqx.Module):
+class Linear(Module):
     """Linear constraints A x - b, with A of shape (m, n) and b of shape (m,).
 
     >>> import jax.numpy as jnp
@@ -151,7 +153,7 @@ class Linear(eqx.Module):
         return _as(self.A, v) @ v - _as(self.b, v)
 
 
-class DiagonalQuadratics(eqx.Module):
+class DiagonalQuadratics(Module):
     """Quadratics with diagonal matrices: c_j(x) = x'diag(Q_j)x / 2 + a_j'x - b_j.
 
     Row j of Q, of shape (m, n), is the diagonal of the j-th matrix; a has shape (m, n), b (m,). The
@@ -181,7 +183,7 @@ class DiagonalQuadratics(eqx.Module):
         return 0.5 * _as(self.Q, v) @ (v * v) + _as(self.a, v) @ v - _as(self.b, v)
 
 
-class Quadratics(eqx.Module):
+class Quadratics(Module):
     """Quadratics c_j(x) = x'Q_j x / 2 + a_j'x - b_j, Q of shape (m, n, n).
 
     a has shape (m, n) and b shape (m,). The matrices need not be symmetric (only their symmetric
@@ -213,7 +215,7 @@ class Quadratics(eqx.Module):
         return 0.5 * (_as(self.Q, v) @ v) @ v + _as(self.a, v) @ v - _as(self.b, v)
 
 
-class Orthogonal(eqx.Module):
+class Orthogonal(Module):
     """Orthonormal columns of a matrix x of shape (n, k): the upper triangle of X'X - I.
 
     The k(k + 1)/2 values come row by row, the diagonal included; the lower triangle would repeat

@@ -34,6 +34,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp.module import Module
+from mossp.printing import quoted, short
+
 __all__ = ["Expression", "ExpressionError", "parse"]
 
 Shape = tuple[int, ...]
@@ -103,13 +106,13 @@ class ExpressionError(ValueError):
 
     def __str__(self) -> str:
         text = self.text[: MAX_CHARACTERS + 1]
-        shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+        shown = "".join(c if c.isprintable() else "\ufffd" for c in text)  # one place for each
         # Under a wide character, a Chinese one say, goes a space of the same width.
         wide = (unicodedata.east_asian_width(c) in "WF" for c in text[: self.position])
         return f"{self.reason}\n{shown}\n" + "".join("\u3000" if w else " " for w in wide) + "^"
 
 
-class Expression(eqx.Module):
+class Expression(Module):
     """One relation: left - right, or right - left for >=, to be = 0 or <= 0 in every entry.
 
     Every field is static: two equal expressions share one compiled program.
@@ -160,7 +163,7 @@ def parse(
             reader.fail(f"`{cuts[0][0]}` and `{sign}` do not mix: give two constraints.", at)
         if relation is not None and (relation == "=") != (sign == "="):
             kind = "equality" if sign == "=" else "inequality"
-            reader.fail(f"`{text.strip()}` is an {kind}: give it as {kind}.", at)
+            reader.fail(f"`{short(text.strip())}` is an {kind}: give it as {kind}.", at)
     ends = [0, *(place for _, *places in cuts for place in places), len(text)]
     sides = [reader.side(*span) for span in zip(ends[::2], ends[1::2], strict=True)]
     if not cuts:
@@ -344,7 +347,7 @@ class _Reader:
 
     def number(self, node: ast.Constant) -> float:
         if isinstance(node.value, str):
-            self.fail(f"A name in quotes needs brackets: x[{node.value!r}].", node)
+            self.fail(f"A name in quotes needs brackets: x[{quoted(node.value)}].", node)
         number = _literal(node)
         if number is None:
             self.fail("Only real numbers are read, such as 2, 0.5 or 1e-3.", node)
@@ -386,7 +389,7 @@ class _Reader:
         if name == "pi":
             return _Part(math.pi, ())
         if name in FUNCTIONS:
-            column = f", or x[{name!r}] for the column" if name in (self.names or ()) else ""
+            column = f", or x[{quoted(name)}] for the column" if name in (self.names or ()) else ""
             self.fail(f"`{name}` is a function: write {name}(...){column}.", node)
         return self.chosen("x", self.column(name, node))
 
@@ -394,9 +397,11 @@ class _Reader:
         if self.names is None:
             numbered = f"x[0] to x[{self.size - 1}]"
             where = "names come with a data frame, and a scaler keeps them by set_output"
-            self.fail(f"There is no {name!r}, but {numbered}: {where}.", node)
+            self.fail(f"There is no {quoted(name)}, but {numbered}: {where}.", node)
         if (count := self.names.count(name)) > 1:
-            self.fail(f"{count} columns are called {name!r}: use the number, as in x[0].", node)
+            self.fail(
+                f"{count} columns are called {quoted(name)}: use the number, as in x[0].", node
+            )
         if count == 1:
             return self.names.index(name)
         near = difflib.get_close_matches(name, [*self.names[:MAX_CANDIDATES], *RESERVED], n=1)
@@ -459,7 +464,8 @@ def _is_text(node: ast.AST) -> bool:
 
 def _spelling(name: str) -> str:
     """Return the name of a column as it is written in a text."""
-    return name if name.isidentifier() and not keyword.iskeyword(name) else f"x[{name!r}]"
+    plain = name.isidentifier() and not keyword.iskeyword(name)
+    return short(name) if plain else f"x[{quoted(name)}]"
 
 
 def _real(value: Any) -> jax.Array | None:

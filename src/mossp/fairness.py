@@ -21,15 +21,17 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp.module import Module
+from mossp.printing import short
+
 __all__ = ["DemographicParity", "EqualOpportunity", "selection_rates"]
 
 
-class Covariances(eqx.Module):
+class Covariances(Module):
     """(d'w - bound, -d'w - bound) for directions d of shape (count, n), or (count, n, C)."""
 
     directions: Any
@@ -170,7 +172,7 @@ def indicators(z: np.ndarray) -> np.ndarray:
     values = np.unique(z)
     if len(values) < 2:
         raise ValueError(
-            f"The protected attribute has one value only, {values[0]!s}: there is nothing to "
+            f"The protected attribute has one value only, {short(values[0])}: there is nothing to "
             "compare."
         )
     numeric = z.dtype.kind in "fiub"

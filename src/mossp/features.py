@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from mossp import layout
+from mossp.printing import quoted
 from mossp.tables import (
     NUMBERS,
     Table,
@@ -28,6 +31,11 @@ from mossp.tables import (
 )
 
 MOST_LEVELS = 100
+SPARSE_NAME = re.compile(r"x[1-9][0-9]{0,17}")
+FILE = {
+    "columns": layout.Each(list), "centre": layout.Each(float), "scale": layout.Each(float),
+    "width": (int, None),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,8 @@ class Features:
 
     columns          of the table: names, each with None for numbers or with its levels for text
     centre, scale    of each feature: the matrix holds (value - centre) / scale
-    width            how many columns LIBSVM's rows had, None for a table with names
+    width            how many columns LIBSVM's rows had, None for a table with names; those that no
+                     row has are no features
 
     >>> import tempfile, pathlib
     >>> from mossp.tables import read
@@ -60,7 +69,25 @@ class Features:
         if not (finite and len(self.names) == centre.size == scale.size):
             raise TableError("Every feature needs one finite centre and one positive scale.")
         if name := twice(self.names):
-            raise TableError(f"Two features would be called {name!r}: rename a column.")
+            raise TableError(f"Two features would be called {quoted(name)}: rename a column.")
+        if self.width is not None:
+            numbered = all(
+                levels is None and name == f"x{j + 1}"
+                for (name, levels), j in zip(self.columns, self._numbers, strict=True)
+            )
+            growing = (np.diff(self._numbers) > 0).all()
+            inside = (
+                len(self.columns) > 0 and 0 <= self._numbers[0] <= self._numbers[-1] < self.width
+            )
+            if not (numbered and growing and inside):
+                raise TableError("The features of sparse rows must be x1, x2, ... in their order.")
+
+    @functools.cached_property
+    def _numbers(self) -> np.ndarray:
+        """Of features of sparse rows: their columns, counted from 0; -1 where there is none."""
+        names = (name for name, _ in self.columns)
+        found = [int(n[1:]) - 1 if SPARSE_NAME.fullmatch(n) else -1 for n in names]
+        return np.array(found, np.int64)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -123,7 +150,9 @@ class Features:
         large = np.isinf(X if self.width is None else X.data)
         if large.any():
             j = large.any(axis=0).argmax() if self.width is None else X.indices[large.argmax()]
-            raise TableError(f"{table.path} has values of {self.names[j]!r} that are too large.")
+            raise TableError(
+                f"{table.path} has values of {quoted(self.names[j])} that are too large."
+            )
         return X
 
     def _raw(self, table: Table, quiet: bool = False) -> Any:
@@ -151,27 +180,31 @@ class Features:
             j += len(levels)
             if len(seen) < len(texts) and not quiet:
                 counts = collections.Counter(texts[codes < 0]).most_common()
-                listed = ", ".join(f"{level!r} ({counted(k, 'row')})" for level, k in counts[:3])
+                listed = ", ".join(
+                    f"{quoted(level)} ({counted(k, 'row')})" for level, k in counts[:3]
+                )
                 warnings.warn(
-                    f"The column {name!r} of {table.path} holds levels that the training data did "
-                    f"not: {listed}{', …' * (len(counts) > 3)}.",
+                    f"The column {quoted(name)} of {table.path} holds levels that the training "
+                    f"data did not: {listed}{', …' * (len(counts) > 3)}.",
                     stacklevel=3,
                 )
         return X
 
     def _sparse(self, table: Table) -> scipy.sparse.csr_matrix:
-        rows, given, width = table.X, len(table.columns), self.width or 0
-        if rows is None or given > width:
+        rows, width = table.X, self.width or 0
+        assert rows is not None
+        if rows.shape[1] > width:
             raise TableError(
-                f"{table.path} has features up to x{given}, but the training data had only "
+                f"{table.path} has features up to x{rows.shape[1]}, but the training data had only "
                 f"{width}: train with data that have them all."
             )
-        X = scipy.sparse.csr_matrix(
-            (rows.data, rows.indices, rows.indptr), shape=(table.rows, width)
-        )
-        if len(self.columns) == width:
-            return X
-        return X[:, [int(name[1:]) - 1 for name, _ in self.columns]]
+        # By hand, for the cost of what is stored: there may be millions of columns besides.
+        numbers = self._numbers
+        place = np.minimum(np.searchsorted(numbers, rows.indices), len(numbers) - 1)
+        known = numbers[place] == rows.indices
+        ends = np.concatenate([[0], np.cumsum(known)])[rows.indptr]
+        parts = (rows.data[known], place[known].astype(np.int32), ends)
+        return scipy.sparse.csr_matrix(parts, shape=(table.rows, len(numbers)))
 
     def to_meta(self) -> dict[str, Any]:
         """Itself as what JSON can hold."""
@@ -184,8 +217,14 @@ class Features:
 
     @classmethod
     def from_meta(cls, meta: dict[str, Any]) -> Features:
-        """What `to_meta` was called on."""
-        columns = ((name, levels and tuple(levels)) for name, levels in meta["columns"])
+        """What `to_meta` was called on; a LayoutError if that cannot be."""
+        layout.check(meta, FILE, "features")
+        if any(len(column) != 2 for column in meta["columns"]):
+            raise layout.LayoutError("a column of its features is not one")
+        for name, levels in meta["columns"]:
+            layout.check(name, str, "features.columns")
+            layout.check(levels, None if levels is None else layout.Each(str), "features.columns")
+        columns = ((n, None if levels is None else tuple(levels)) for n, levels in meta["columns"])
         return cls(tuple(columns), tuple(meta["centre"]), tuple(meta["scale"]), meta["width"])
 
 
@@ -203,22 +242,23 @@ def _levels(table: Table, name: str, rows: np.ndarray) -> tuple[str, ...] | None
     because = ""
     if 0 < 2 * len(odd) <= len(levels):
         row = np.flatnonzero(texts == odd[0])[0] + 1
-        because = f", being text since row {row} holds {odd[0]!r}"
+        because = f", being text since row {row} holds {quoted(odd[0])}"
     if 0 < 10 * len(odd) <= len(levels):
         raise TableError(
-            f"The column {name!r} of {table.path} holds {odd[0]!r} in row {row}, where nearly all "
-            f"others are numbers: mend it, or exclude the column (--exclude {name!r})."
+            f"The column {quoted(name)} of {table.path} holds {quoted(odd[0])} in row {row}, where "
+            f"nearly all others are numbers: mend it, or exclude the column (--exclude "
+            f"{quoted(name)})."
         )
     if len(levels) > MOST_LEVELS or len(levels) == len(texts[rows]) > 1:
         raise TableError(
-            f"The column {name!r} of {table.path} has {len(levels)} different texts in "
-            f"{len(texts[rows])} rows{because}: exclude it (--exclude {name!r}), or make numbers "
-            "of it."
+            f"The column {quoted(name)} of {table.path} has {len(levels)} different texts in "
+            f"{len(texts[rows])} rows{because}: exclude it (--exclude {quoted(name)}), or make "
+            "numbers of it."
         )
     if because:
         warnings.warn(
-            f"The column {name!r} of {table.path} becomes {counted(len(levels), 'feature')}, one "
-            f"for each of its values{because}.",
+            f"The column {quoted(name)} of {table.path} becomes "
+            f"{counted(len(levels), 'feature')}, one for each of its values{because}.",
             stacklevel=4,
         )
     return tuple(levels)

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp import naming
+from mossp.module import Module
 
 __all__ = [
     "Huber",
@@ -53,7 +54,7 @@ __all__ = [
 _LABELS_SHOWN = 4
 
 
-class Loss(eqx.Module):
+class Loss(Module):
     """What a ready loss is: a mean over rows, and a check of the data it is given.
 
     A subclass states `__call__`; it may state `check` as well. A plain function

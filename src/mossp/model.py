@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mossp import checkpoint
+from mossp import checkpoint, layout
 from mossp.features import Features
 from mossp.tables import TableError
 
 FORMAT, MARK = 1, "a linear model of mossp"
 KINDS = ("classifier", "regressor")
+# What `mossp fit` tells of where a model comes from. All of it may be missing.
+ABOUT: dict[str, Any] = {
+    **dict.fromkeys(("regularizer", "status", "method", "data", "version", "created"), str),
+    **dict.fromkeys(("equality", "inequality"), layout.Each(str)),
+    **dict.fromkeys(("parity", "opportunity", "objective", "violation"), (float, None)),
+    "sensitive": (str, None),
+    "seed": (int, None),
+    "certificate": {"holds": bool, "tol": float},
+    "scores": layout.Each(layout.Each(float, named=True), named=True),
+}
+FILE = dict.fromkeys(("kind", "loss", "target", "about"), object) | {"features": dict}
 LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "poisson", "quantile")
 
 
@@ -58,9 +68,12 @@ class Model:
     def __post_init__(self) -> None:
         n = len(self.features.names)
         try:
-            coef, intercept = np.array(self.coef, float), np.array(self.intercept, float)
-        except (TypeError, ValueError):
-            raise ModelError("The coefficients of a model must be numbers.") from None
+            coef, intercept = np.array(self.coef), np.array(self.intercept)
+        except ValueError:  # rows of different lengths
+            coef = intercept = np.array(None)
+        if not {coef.dtype.kind, intercept.dtype.kind} <= set("biuf"):
+            raise ModelError("The coefficients of a model must be numbers.")
+        coef, intercept = coef.astype(float), intercept.astype(float)
         if coef.ndim != 2 or coef.shape[1] != n or intercept.shape != coef.shape[:1]:
             raise ModelError(
                 f"A model of {n} features needs coef of the shape (rows, {n}) and intercept of "
@@ -68,10 +81,16 @@ class Model:
             )
         if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
             raise ModelError("The coefficients of a model must be finite, but some are not.")
-        if self.kind not in KINDS or str(self.loss).partition(":")[0] not in LOSSES:
+        name = self.loss.partition(":")[0] if isinstance(self.loss, str) else None
+        if self.kind not in KINDS or name not in LOSSES:
             raise ModelError(f"There is no {self.kind!r} with the loss {self.loss!r}.")
         if not isinstance(self.target, str | None) or not isinstance(self.about, dict):
             raise ModelError("The target of a model must be text or None, and about a dict.")
+        try:
+            known = {name: kind for name, kind in ABOUT.items() if name in self.about}
+            layout.check(self.about, known, "about")
+        except layout.LayoutError as error:
+            raise ModelError(f"A model cannot be told about so: {error}.") from None
         classes = None if self.classes is None else _plain(self.classes)
         rows, count = len(coef), 0 if classes is None else len(classes)
         right = count == max(2, rows) if self.kind == "classifier" else (rows, count) == (1, 0)
@@ -118,8 +137,9 @@ class Model:
 
     def raw_coefficients(self) -> tuple[np.ndarray, np.ndarray]:
         """(coef, intercept) for features before they are standardised."""
-        coef = self.coef / np.array(self.features.scale)
-        return coef, self.intercept - coef @ np.array(self.features.centre)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a scale near 0
+            coef = self.coef / np.array(self.features.scale)
+            return coef, self.intercept - coef @ np.array(self.features.centre)
 
     # Files --------------------------------------------------------------------------------------
 
@@ -148,30 +168,35 @@ class Model:
     def load(cls, path: str | os.PathLike[str]) -> Model:
         """The model in a file, with every byte checked."""
         path = Path(path)
+        foreign = f"{path} is damaged, or not a model of mossp."
         try:
-            with warnings.catch_warnings(action="ignore"):  # what NumPy says of odd headers
-                arrays, meta = checkpoint.read_arrays(path)
-            if meta["what"] != MARK:
-                raise KeyError("what")
-            if meta["format"] != FORMAT:
-                raise ModelError(
-                    f"Its format is {meta['format']!r}, but only {FORMAT} is known: update mossp."
-                )
-            return cls(
-                **{name: meta[name] for name in ("kind", "loss", "target", "about")},
-                classes=arrays.get("classes"),
-                coef=arrays["coef"],
-                intercept=arrays["intercept"],
-                features=Features.from_meta(meta["features"]),
-            )
-        except (ModelError, TableError) as error:
-            reason = str(error)
-            raise ModelError(f"{path}: {reason[0].lower()}{reason[1:]}") from None
-        except Exception as error:  # there are as many as ways to damage a file
+            arrays, meta = checkpoint.read_arrays(path)
+        except checkpoint.CheckpointError as error:
             why = error.__context__
             if isinstance(why, FileNotFoundError | IsADirectoryError | PermissionError):
                 raise ModelError(f"{path} could not be read: {why.strerror}.") from error
-            raise ModelError(f"{path} is damaged, or not a model of mossp.") from error
+            raise ModelError(foreign) from error
+        try:
+            if meta.get("what") != MARK:
+                raise layout.LayoutError("it is something else")
+            if meta.get("format") != FORMAT:
+                raise ModelError(
+                    f"Its format is {meta.get('format')!r}, but only {FORMAT} is known: update "
+                    "mossp."
+                )
+            layout.check(meta, FILE)
+            return cls(
+                **{name: meta[name] for name in ("kind", "loss", "target", "about")},
+                classes=arrays.get("classes"),
+                coef=layout.array(arrays, "coef"),
+                intercept=layout.array(arrays, "intercept"),
+                features=Features.from_meta(meta["features"]),
+            )
+        except layout.LayoutError as error:
+            raise ModelError(foreign) from error
+        except (ModelError, TableError) as error:
+            reason = str(error)
+            raise ModelError(f"{path}: {reason[0].lower()}{reason[1:]}") from None
 
 
 def _plain(classes: Any) -> np.ndarray:

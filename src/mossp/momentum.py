@@ -23,13 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp.module import Module
 from mossp.problem import Oracles
 
 Vector = Any
 Gradient = Callable[[Vector], Vector]  # x -> the gradient at x on the step's mini-batch
 
 
-class Momentum(eqx.Module):
+class Momentum(Module):
     """What all estimators share: a memory, and an update of it from one mini-batch."""
 
     gradients: ClassVar[int]  # gradients a step, in mini-batches

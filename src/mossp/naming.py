@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from mossp.printing import quoted
+
 T = TypeVar("T")
 
 
@@ -17,19 +19,20 @@ def find(text: Any, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
     ('MCP', [0.1, 3.0])
     """
     if not isinstance(text, str):
-        raise TypeError(f"The name of a {what} must be text, but {text!r} was given.")
+        raise TypeError(f"The name of a {what} must be text, but {quoted(text)} was given.")
     name, colon, rest = (part.strip() for part in text.partition(":"))
     if name not in table:
         near = difflib.get_close_matches(name, table, n=1, cutoff=0.45)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"There is no {what} {name!r}: choose {', '.join(table)}.{hint}")
+        hint = f" Did you mean {quoted(near[0])}?" if near else ""
+        raise ValueError(f"There is no {what} {quoted(name)}: choose {', '.join(table)}.{hint}")
     try:
         numbers = [float(part) for part in rest.split(",")] if colon else []
     except ValueError:
         numbers = [math.nan]
     if not all(map(math.isfinite, numbers)):
         raise ValueError(
-            f"After {name}: numbers are needed, with commas between them, but {text!r} was given."
+            f"After {name}: numbers are needed, with commas between them, but {quoted(text)} was "
+            "given."
         )
     return table[name], numbers
 
@@ -40,6 +43,6 @@ def call(make: Callable[..., T], numbers: list[float], text: str) -> T:
         return make(*numbers)
     except TypeError:
         raise ValueError(
-            f"{text!r} has {len(numbers)} number{'s' * (len(numbers) != 1)}, which does not suit "
-            f"{getattr(make, '__name__', make)}."
+            f"{quoted(text)} has {len(numbers)} number{'s' * (len(numbers) != 1)}, which does not "
+            f"suit {getattr(make, '__name__', make)}."
         ) from None

@@ -33,6 +33,7 @@ from mossp.functions import (
     with_rows,
 )
 from mossp.losses import Loss
+from mossp.module import restored, stored
 from mossp.programs import ProgramSet, store
 from mossp.regularizers import Regularizer, Relaxed, Zero
 from mossp.structure import Structure, with_dtype
@@ -87,14 +88,20 @@ class Problem:
         if self.data is None or isinstance(self.data, (Sampler, Stream)):
             source: Any = NoData() if self.data is None else self.data
         else:
-            arrays, N = checked_rows(self.data)
+            kept = isinstance(self.data, Finite)  # by another problem: this one is a copy of it
+            arrays, N = self.data.rows() if kept else checked_rows(self.data)
             if isinstance(self.loss, Loss):
                 self.loss.check(arrays)
             with jax.enable_x64(True):
-                source = Finite.of(arrays, N, np.float64)
+                source = self.data if kept else Finite.of(arrays, N, np.float64)
             object.__setattr__(self, "samples", N)
             object.__setattr__(self, "data", source)  # a copy: later changes do not reach it
         object.__setattr__(self, "_sources", {np.dtype(np.float64): source})
+
+    def __reduce__(self) -> Any:
+        """Pickled and copied bit for bit: the data as they are kept, and no caches."""
+        given = [getattr(self, f.name) for f in dataclasses.fields(self) if f.init]
+        return _rebuilt, (type(self), stored(given))
 
     def source(self, dtype: Any) -> Any:
         """The data in this precision, converted once."""
@@ -162,6 +169,11 @@ class Problem:
 
         # A fresh function: JAX remembers what it has seen of an old one.
         return [(jax.eval_shape(lambda size=size: batch(size)),) for size in PROBED_SIZES]
+
+
+def _rebuilt(kind: type[Problem], given: list[Any]) -> Problem:
+    """The problem that was pickled."""
+    return kind(*restored(given))
 
 
 class Oracles(eqx.Module):

@@ -12,10 +12,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from mossp import layout
 from mossp.certificate import Certificate, Expectation
-from mossp.checkpoint import read_arrays, write_arrays
+from mossp.checkpoint import CheckpointError, read_arrays, write_arrays
+from mossp.printing import printable
 
 PyTree = Any
+
+KIND = "mossp result"
+SCALARS = (  # what JSON can hold of a result
+    "fun", "violation", "success", "message", "steps", "gradients", "hessian_products", "seconds",
+    "compile_seconds", "tol", "settings",
+)  # fmt: skip
 
 
 class Status(enum.Enum):
@@ -112,7 +120,7 @@ class Result:
             f"  {self.gradients:,} sample gradients a replica, {self.seconds:.2f} s"
             f" (+ {self.compile_seconds:.2f} s to prepare and compile)"
         )
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to one .npz file, without pickle; an existing file is replaced atomically."""
@@ -120,8 +128,12 @@ class Result:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
-        """Read what `save` wrote; a damaged or foreign file is refused."""
-        return _unpack(*read_arrays(Path(path)))
+        """Read what `save` wrote; a damaged or foreign file is a CheckpointError."""
+        path = Path(path)
+        try:
+            return _unpack(*read_arrays(path))
+        except layout.LayoutError as error:
+            raise CheckpointError(f"{path} is not a result that mossp saved: {error}.") from None
 
 
 def residual_rows(c: Certificate) -> list[tuple[str, float]]:
@@ -160,49 +172,80 @@ def _pack(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     }
     certificate = dataclasses.asdict(dataclasses.replace(r.certificate, multipliers={}))
     meta = {
-        "kind": "mossp result",
+        "kind": KIND,
         "trees": {name: keep(name, tree) for name, tree in trees.items()},
         "certificate": certificate,
         "expectation": None if r.expectation is None else r.expectation._asdict(),
         "status": r.status.name,
-        "scalars": {
-            name: getattr(r, name)
-            for name in (
-                "fun", "violation", "success", "message", "steps", "gradients",
-                "hessian_products", "seconds", "compile_seconds", "tol", "settings",
-            )
-        },
-    }  # fmt: skip
+        "scalars": {name: getattr(r, name) for name in SCALARS},
+    }
     arrays |= {"funs": r.funs, "violations": r.violations}
     return arrays, json.loads(json.dumps(meta, default=str))
 
 
 def _unpack(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Result:
-    if meta.get("kind") != "mossp result":
-        raise ValueError("This file is not a result that mossp saved.")
+    layout.check(meta, {
+        "kind": str,
+        "status": str,
+        "trees": dict.fromkeys(("x", "xs", "multipliers", "trace"), dict),
+        "certificate": layout.fields_of(Certificate),
+        "expectation": (dict, None),
+        "scalars": layout.fields_of(Result, SCALARS),
+    })  # fmt: skip
+    if meta["expectation"] is not None:
+        layout.check(meta["expectation"], layout.fields_of(Expectation), "expectation")
+    if meta["kind"] != KIND or meta["status"] not in Status.__members__:
+        raise layout.LayoutError("its kind or its status is another")
 
     def build(spec: Any) -> PyTree:
-        [(kind, content)] = spec.items()
-        if kind == "array":
-            return arrays[content]
-        if kind == "dict":
-            return {k: build(v) for k, v in content}
-        return (list if kind == "list" else tuple)(build(v) for v in content)
+        [(kind, content)] = spec.items() if isinstance(spec, dict) and len(spec) == 1 else [("", 0)]
+        if kind == "array" and isinstance(content, str):
+            return layout.array(arrays, content, "biuf")
+        if kind in ("list", "tuple") and isinstance(content, list):
+            return (list if kind == "list" else tuple)(build(v) for v in content)
+        if kind == "dict" and isinstance(content, list):
+            pairs = [pair for pair in content if isinstance(pair, list) and len(pair) == 2]
+            if len(pairs) == len(content) and not any(
+                isinstance(k, (list, dict)) for k, _ in pairs
+            ):
+                return {k: build(v) for k, v in pairs}
+        raise layout.LayoutError("a tree of arrays in it is not one")
 
-    trees = {name: build(spec) for name, spec in meta["trees"].items()}
-    trace = trees["trace"]
-    certificate = Certificate(**{**meta["certificate"], "multipliers": trees["multipliers"]})
+    trees = {name: build(meta["trees"][name]) for name in ("x", "xs", "multipliers", "trace")}
+    count = len(layout.array(arrays, "funs", "f", (None,)))
+    layout.array(arrays, "violations", "f", (count,))
+    certificate = {**meta["certificate"], "multipliers": trees["multipliers"]}
     return Result(
         x=trees["x"],
         xs=trees["xs"],
         funs=arrays["funs"],
         violations=arrays["violations"],
-        trace=Trace(**{**trace, "rows": int(trace["rows"])}),
-        certificate=certificate,
-        expectation=None if meta["expectation"] is None else Expectation(**meta["expectation"]),
+        trace=_trace(trees["trace"]),
+        certificate=_made(Certificate, certificate),
+        expectation=meta["expectation"] and _made(Expectation, meta["expectation"]),
         status=Status[meta["status"]],
-        **meta["scalars"],
+        **{name: meta["scalars"][name] for name in SCALARS},
     )
+
+
+def _made(record: Any, content: dict[str, Any]) -> Any:
+    try:
+        return record(**content)
+    except TypeError:
+        raise layout.LayoutError(f"its {record.__name__} has other entries") from None
+
+
+def _trace(columns: Any) -> Trace:
+    if not isinstance(columns, dict) or set(columns) != set(Trace._fields):
+        raise layout.LayoutError("its trace has other columns")
+    if not all(isinstance(column, np.ndarray) for column in columns.values()):
+        raise layout.LayoutError("its trace is not made of arrays")
+    rows = layout.array(columns, "rows", "iu", ())
+    count = len(layout.array(columns, "steps", "iu", (None,)))
+    for name, column in columns.items():
+        if name != "rows" and column.shape[:1] != (count,):
+            raise layout.LayoutError(f"its trace has another length in {name!r}")
+    return Trace(**{**columns, "rows": int(rows)})
 
 
 def as_start(x0: Any) -> PyTree:

@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import types
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from mossp import checkpoint
+from mossp import checkpoint, layout
+from mossp.certificate import Witness
 from mossp.checkpoint import CheckpointError
-from mossp.data import Stream
+from mossp.polish import Polished
 from mossp.watch import Watch
 
 KIND = "mossp checkpoint"
-DEEPEST = 20  # how far a fingerprint follows what a function or an object holds
-
-
-def fingerprint(things: list[Any], settings: Any, start: Any) -> str:
-    """Of everything that decides the iterates: functions and what they hold, settings, start."""
-    digest = hashlib.sha256()
-    for thing in [*things, settings, start]:
-        feed(digest, thing)
-    return digest.hexdigest()
-
-
-def feed(digest: Any, thing: Any, depth: int = 0) -> None:
-    """Add what a value is made of to the digest: the same in every process, never an address."""
-    kind = type(thing)
-    digest.update(f"{depth} {kind.__module__}.{kind.__qualname__} ".encode())
-    parts: list[Any] = []
-    if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
-        array = np.asarray(thing)
-        digest.update(f"{array.dtype} {array.shape} ".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    elif thing is None or isinstance(thing, (bool, int, float, complex, str, bytes)):
-        digest.update(repr(thing).encode())
-    elif isinstance(thing, types.CodeType):
-        digest.update(thing.co_code)
-        parts = [thing.co_names, thing.co_consts]
-    elif isinstance(thing, types.FunctionType):
-        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
-        parts = [thing.__code__, thing.__defaults__, thing.__kwdefaults__, cells]
-    elif isinstance(thing, (types.MethodType, functools.partial)):
-        parts = [getattr(thing, name, None) for name in ("__func__", "__self__", "func", "args")]
-        parts.append(getattr(thing, "keywords", None))
-    elif isinstance(thing, dict):
-        parts = [part for item in thing.items() for part in item]
-    elif isinstance(thing, (list, tuple)):
-        parts = list(thing)
-    elif hasattr(thing, "__dict__") and not isinstance(thing, (type, types.ModuleType, Stream)):
-        parts = sorted(vars(thing).items())
-    else:
-        digest.update(getattr(thing, "__qualname__", "").encode())
-    if depth < DEEPEST:
-        for part in parts:
-            feed(digest, part, depth + 1)
+SPENT = 3  # of polishing: gradients, Hessian products, and the step at which it was tried last
+LAYOUT = {
+    "fingerprint": str,
+    "k": int,
+    "anchors": int,
+    "notes": layout.Each(str),
+    "extra": {
+        "seconds": float,
+        "polishing": {"found": layout.Each(list, named=True), "spent": layout.Each(int)},
+    },
+}
 
 
 def save(
@@ -89,29 +56,62 @@ def take_up(
     arrays, meta, warning = checkpoint.load(path)
     if meta.get("kind") != KIND:
         raise CheckpointError(f"{path} is not a checkpoint of a run.")
-    if meta["fingerprint"] != mark and not force:
-        raise CheckpointError(
-            f"{path} comes from another problem or other settings: name another file, or give "
-            "resume=False to start anew or resume='force' to go on from it all the same."
-        )
-    fresh = watch.loop.carry()
-    carry = rebuilt(arrays, "carry", fresh)
-    if carry is None:
-        raise CheckpointError(f"{path} holds arrays of other shapes than this problem's.")
+    try:
+        layout.check(meta, LAYOUT)
+        if meta["fingerprint"] != mark and not force:
+            raise CheckpointError(
+                f"{path} comes from another problem or other settings: name another file, or give "
+                "resume=False to start anew or resume='force' to go on from it all the same."
+            )
+        fresh = watch.loop.carry()
+        carry = rebuilt(arrays, "carry", fresh)
+        if carry is None:
+            raise CheckpointError(f"{path} holds arrays of other shapes than this problem's.")
+        if not (0 <= meta["k"] <= watch.loop.events.K and 0 <= meta["anchors"] < 2**63):
+            raise layout.LayoutError("its step is none of this run")
+        count, n = watch.loop.replicas, fresh.last.x.shape[1]
+        trouble = layout.array(arrays, "trouble", "b", (2, count))
+        frozen = {
+            r: layout.array(arrays, f"frozen/{r}", "f", (n,))
+            for r in np.flatnonzero(trouble[0]).tolist()
+        }
+        length = len(layout.array(arrays, "history/0", "iu", (None,)))
+        columns = [
+            layout.array(arrays, f"history/{i}", "iuf", (length, *(count,) * (i > 2)))
+            for i in range(6)
+        ]
+        check_polishing(arrays, meta["extra"]["polishing"], fresh.last)
+    except layout.LayoutError as error:
+        raise CheckpointError(f"{path} is not a checkpoint that mossp saved: {error}.") from None
     watch.loop.restart_from(carry, meta["k"], meta["anchors"])
-    watch.lost, watch.diverged = (row.copy() for row in arrays["trouble"])
-    watch.frozen = {r: arrays[f"frozen/{r}"] for r in np.flatnonzero(watch.lost).tolist()}
-    columns = [arrays[f"history/{i}"] for i in range(6)]
+    watch.lost, watch.diverged = (row.copy() for row in trouble)
+    watch.frozen = frozen
     watch.history = [list(row) for row in zip(*columns, strict=True)]
     watch.best = rebuilt(arrays, "best", (watch.first.objective, fresh.last))
     watch.notes = meta["notes"] + ([warning] if warning else [])
     return arrays, meta["extra"]
 
 
+def check_polishing(arrays: dict[str, np.ndarray], saved: dict[str, Any], like: Witness) -> None:
+    """Raise LayoutError unless what was polished are witnesses of replicas of this run."""
+    if len(saved["spent"]) != SPENT:
+        raise layout.LayoutError("what it says about the cost of polishing is something else")
+    kinds = list(layout.fields_of(Polished).values())[1:]
+    known = {str(r) for r in range(-1, len(like.x))}  # -1: found on another way than a replica's
+    for r, numbers in saved["found"].items():
+        if r not in known or len(numbers) != len(kinds):
+            raise layout.LayoutError("what it says about polishing is about another run")
+        for number, kind in zip(numbers, kinds, strict=True):
+            layout.check(number, kind, "polishing")
+        for i, part in enumerate(like):
+            layout.array(arrays, f"polished/{r}/{i}", "f", np.shape(part)[1:])
+
+
 def rebuilt(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:
-    """The tree saved under this name; None if it is absent or of other shapes."""
+    """The tree saved under this name; None if it is absent, or of other shapes or types."""
     leaves, treedef = jax.tree.flatten(like)
     saved = [arrays.get(f"{name}/{i}") for i in range(len(leaves))]
-    if any(a is None or a.shape != np.shape(b) for a, b in zip(saved, leaves, strict=True)):
-        return None
+    for a, b in zip(saved, leaves, strict=True):
+        if a is None or a.shape != np.shape(b) or a.dtype.kind != np.asarray(b).dtype.kind:
+            return None
     return jax.tree.unflatten(treedef, saved)

@@ -21,6 +21,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.constants import Constants
+from mossp.module import Module
 from mossp.momentum import Momentum, Truncated, in_range
 
 
@@ -33,7 +34,7 @@ class Parameters(NamedTuple):
     eta: Any = None  # the length of gradient steps, in methods where it is not mu itself
 
 
-class Schedule(eqx.Module):
+class Schedule(Module):
     """Parameters by step: powers of k + 1; alpha and mu may fall geometrically at the end.
 
     Only the values differ between rules, so that all rules share one compiled program.
@@ -72,7 +73,7 @@ class Schedule(eqx.Module):
         return dataclasses.replace(self, mu=mu, eta=eta)
 
 
-class Rule(eqx.Module):
+class Rule(Module):
     """How a schedule is made. `b0` is the number of samples behind the first estimate d_0."""
 
     needs_K: ClassVar[bool] = True

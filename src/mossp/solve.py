@@ -27,6 +27,7 @@ from mossp.constants import estimate_at, hessian_products, sample_draws
 from mossp.data import Finite, Sampler, Stream, map_rows
 from mossp.draws import STREAM_BLOCK, Draws, stack
 from mossp.feasibility import different_starts, phase_one, violation
+from mossp.fingerprint import fingerprint
 from mossp.interrupt import Interrupt
 from mossp.keys import Purpose, generator, jax_keys
 from mossp.loop import Events, Loop, Shard, shard_sizes
@@ -489,18 +490,15 @@ class Solve:
 
     def fingerprint(self) -> str:
         p, a = self.problem, self.a
-        return saved_run.fingerprint(
-            [p.loss, p.equality, p.inequality, p.regularizer, p.data, a.method, a.rule],
-            (self.settings(), a.tol),
-            self.start,
-        )
+        parts = (p.loss, p.equality, p.inequality, p.regularizer, p.data, a.method, a.rule)
+        return fingerprint([*parts, self.settings(), a.tol, self.start])
 
     def save(self) -> None:
         assert self.a.checkpoint is not None
         try:
             arrays, polishing = self.polishing.saved()
             extra = {"seconds": self.seconds(), "polishing": polishing}
-            saved_run.save(self.a.checkpoint, self.watch, self.fingerprint(), arrays, extra)
+            saved_run.save(self.a.checkpoint, self.watch, self.mark, arrays, extra)
         except CheckpointError as error:
             self.spent, self.early = self.seconds(), Status.STOPPED
             error.result = self.finish(0)
@@ -508,10 +506,13 @@ class Solve:
 
     def take_up(self) -> float:
         """The seconds that a saved run has spent; it takes the place of the fresh one."""
-        if self.a.checkpoint is None or not self.a.resume:
+        if self.a.checkpoint is None:
+            return 0.0
+        self.mark = self.fingerprint()  # of the functions as they are when the run begins
+        if not self.a.resume:
             return 0.0
         force = self.a.resume == "force"
-        found = saved_run.take_up(self.a.checkpoint, self.watch, self.fingerprint(), force)
+        found = saved_run.take_up(self.a.checkpoint, self.watch, self.mark, force)
         if found is None:
             return 0.0
         arrays, extra = found

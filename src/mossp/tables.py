@@ -7,7 +7,6 @@ are known.
 from __future__ import annotations
 
 import collections
-import contextlib
 import csv
 import difflib
 import functools
@@ -24,13 +23,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from mossp.data.libsvm import DataError, read_libsvm
+from mossp.data.libsvm import TOO_MUCH, DataError, most_unpacked, read_libsvm
+from mossp.files import replacing
+from mossp.printing import printable, quoted
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
 SUFFIXES = {".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".pq": "parquet"}
 SUFFIXES |= dict.fromkeys(("", ".libsvm", ".svm", ".svmlight"), "libsvm")
 MISSING = ["", "NA", "NaN", "nan", "null"]  # not "None", which may well be a category
 NUMBERS = ("numbers", "booleans")
+MOST_COLUMNS = 50_000  # of text: each takes a fraction of a millisecond
+# Of Parquet, for each byte of the file: where a column repeats one value, rows cost nothing.
+MOST_VALUES, FEW_VALUES = 100, 10**7
 SHOWN = 10  # columns that a sentence lists
 # 2024-05-31, 31.05.2024 and 5/31/24, with a time of day or without; or the time alone.
 DATE = r"^(\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d){1,2})([T ]\d\d?:.*)?$|^\d\d?:\d\d"
@@ -47,7 +51,8 @@ class Table:
     path     the file
     frame    the columns in a polars frame; None for LIBSVM
     text     the same as they are written, for levels such as "01"; for CSV and TSV only
-    X, y     rows and labels of LIBSVM, whose columns are called x1, x2, ...
+    X, y     rows and labels of LIBSVM, whose columns are called x1, x2, ...; one that no row has is
+             no column, since an index may be as large as anyone likes
     """
 
     path: Path
@@ -57,10 +62,22 @@ class Table:
     y: np.ndarray | None = None
 
     @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.columns)
+
+    @functools.cached_property
     def columns(self) -> tuple[str, ...]:
         if self.X is not None:
-            return tuple(f"x{j + 1}" for j in range(self.X.shape[1]))
+            return tuple(f"x{j + 1}" for j in np.unique(self.X.indices))
         return tuple(self.frame.columns)
+
+    def may_have(self, name: str) -> bool:
+        """Whether it has this column, or LIBSVM's rows are so wide that they could have it."""
+        if self.X is None:
+            return name in self._known
+        number = name[1:]
+        digits = number.isascii() and number.isdigit() and len(number) < 10
+        return name[:1] == "x" and digits and 1 <= int(number) <= self.X.shape[1]
 
     @property
     def rows(self) -> int:
@@ -88,14 +105,19 @@ def read(path: str | os.PathLike[str], format: str | None = None) -> Table:
         bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
         format = SUFFIXES.get(bare.suffix.lower())
     if format not in FORMATS:
-        given = "its name does not tell" if format is None else f"{format!r} is not one of them"
+        given = (
+            "its name does not tell" if format is None else f"{quoted(format)} is not one of them"
+        )
         raise TableError(
             f"The format of {path} must be csv, tsv, parquet or libsvm, but {given}: give --format."
         )
     try:
+        if format == "libsvm":
+            with path.open("rb"):
+                return _libsvm(path)
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":  # gzip, whatever the name says
-            data = gzip.decompress(data)
+            data = _unpacked(path, data)
     except FileNotFoundError:
         raise TableError(f"There is no file {path}.") from None
     except IsADirectoryError:
@@ -106,9 +128,16 @@ def read(path: str | os.PathLike[str], format: str | None = None) -> Table:
         raise TableError(f"{path} could not be read: {error.strerror}.") from error
     if not data.strip():
         raise TableError(f"{path} is empty.")
-    if format == "libsvm":
-        return _libsvm(path)
     return _parquet(path, data) if format == "parquet" else _csv(path, data, format)
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    most = most_unpacked(len(data))
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        content = file.read(most)
+        if len(content) == most and file.read(1):
+            raise TableError(str(DataError(TOO_MUCH, path)))
+    return content
 
 
 def _polars() -> Any:
@@ -132,7 +161,16 @@ def _libsvm(path: Path) -> Table:
 def _parquet(path: Path, data: bytes) -> Table:
     pl = _polars()
     try:
+        scan = pl.scan_parquet(io.BytesIO(data))
+        rows, width = scan.select(pl.len()).collect().item(), len(scan.collect_schema())
+        if rows * width > FEW_VALUES + MOST_VALUES * len(data):  # by its own description
+            raise TableError(
+                f"{path} holds {rows:,} rows of {counted(width, 'column')}, far more than its size "
+                "suggests: save it as CSV."
+            )
         frame = pl.read_parquet(io.BytesIO(data))
+    except TableError:
+        raise
     except (Exception, pl.exceptions.PanicException) as error:
         raise TableError(f"{path} is damaged, cut short or not a Parquet file.") from error
     _check_names(path, frame.columns)
@@ -151,6 +189,11 @@ def _csv(path: Path, data: bytes, format: str) -> Table:
     )
     names = [name.strip() for name in next(rows)]
     _check_names(path, names)
+    if len(names) > MOST_COLUMNS:
+        raise TableError(
+            f"{path} has {len(names):,} columns, but text is read up to {MOST_COLUMNS:,}: save it "
+            "as Parquet or LIBSVM."
+        )
     if len(names) == 1 and ";" in names[0]:
         raise TableError(f"{path} seems to have ';' between its columns: save it with commas.")
     csv.writer(buffer, lineterminator="\n").writerows(rows)
@@ -158,9 +201,9 @@ def _csv(path: Path, data: bytes, format: str) -> Table:
         raise TableError(f"{path} names its columns, but it has no rows.")
     content = io.BytesIO(buffer.getvalue().encode())
     frame = pl.read_csv(content, has_header=False, new_columns=names, infer_schema=False)
-    frame = frame.select(pl.all().str.strip_chars())
-    frame = frame.select(pl.when(~pl.all().is_in(MISSING)).then(pl.all()))
-    return Table(path, frame.select(_typed(column) for column in frame), text=frame)
+    stripped = pl.all().str.strip_chars()
+    frame = frame.select(pl.when(~stripped.is_in(MISSING)).then(stripped))
+    return Table(path, pl.DataFrame([_typed(column) for column in frame]), text=frame)
 
 
 def _rows(path: Path, text: str, comma: str) -> Iterator[list[str]]:
@@ -205,7 +248,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
             "(pandas: to_csv(..., index=False))."
         )
     if name := twice(names):
-        raise TableError(f"{path} has two columns called {name!r}: rename one.")
+        raise TableError(f"{path} has two columns called {quoted(name)}: rename one.")
 
 
 def twice(names: Sequence[str]) -> str | None:
@@ -242,8 +285,8 @@ def kind_of(table: Table, name: str) -> str:
 
 def refused(table: Table, name: str, kind: str) -> TableError:
     return TableError(
-        f"The column {name!r} of {table.path} holds {kind}, which are no numbers: exclude it "
-        f"(--exclude {name!r}), or make numbers of it."
+        f"The column {quoted(name)} of {table.path} holds {kind}, which are no numbers: exclude it "
+        f"(--exclude {quoted(name)}), or make numbers of it."
     )
 
 
@@ -254,8 +297,8 @@ def numbers_in(table: Table, name: str) -> np.ndarray:
         texts = column.cast(pl.String)
         row = int((texts.cast(pl.Float64, strict=False).is_null() & texts.is_not_null()).arg_max())
         raise TableError(
-            f"The column {name!r} of {table.path} must hold numbers, as in the training data, but "
-            f"row {row + 1} holds {texts[row]!r}."
+            f"The column {quoted(name)} of {table.path} must hold numbers, as in the training "
+            f"data, but row {row + 1} holds {quoted(texts[row])}."
         )
     if kind not in NUMBERS:
         raise refused(table, name, kind)
@@ -277,25 +320,26 @@ def _check_none(table: Table, name: str, wrong: np.ndarray, what: str) -> None:
     if wrong.any():
         many = counted(int(wrong.sum()), what + " value")
         raise TableError(
-            f"The column {name!r} of {table.path} has {many}, "
+            f"The column {quoted(name)} of {table.path} has {many}, "
             f"first in row {wrong.argmax() + 1}: impute, or drop such rows."
         )
 
 
 def check_known(table: Table, names: Iterable[str], need: str = "") -> None:
-    lower = {column.lower(): column for column in reversed(table.columns)}
-    known = set(table.columns)
-    for name in (name for name in names if name not in known):
+    for name in (name for name in names if not table.may_have(name)):
+        lower = {column.lower(): column for column in reversed(table.columns)}
         near = difflib.get_close_matches(name.lower(), lower, n=1)
-        hint = f" (did you mean {lower[near[0]]!r}?)" if near else ""
-        raise TableError(f"{table.path} has no column {name!r}{need}{hint}: it has {_list(table)}.")
+        hint = f" (did you mean {quoted(lower[near[0]])}?)" if near else ""
+        raise TableError(
+            f"{table.path} has no column {quoted(name)}{need}{hint}: it has {_list(table)}."
+        )
 
 
 def check_target(table: Table, target: str | None) -> None:
     if table.X is not None and target is not None:
         raise TableError(
             f"{table.path} is a LIBSVM file, where the labels are the target: leave the target "
-            f"{target!r} out."
+            f"{quoted(target)} out."
         )
     if table.X is None and target is None:
         raise TableError(
@@ -306,7 +350,7 @@ def check_target(table: Table, target: str | None) -> None:
 
 def _list(table: Table) -> str:
     more = len(table.columns) - SHOWN
-    shown = ", ".join(map(repr, table.columns[:SHOWN]))
+    shown = ", ".join(map(quoted, table.columns[:SHOWN]))
     return f"{shown} and {more} more" if more > 0 else shown
 
 
@@ -335,7 +379,8 @@ def target_of(table: Table, target: str | None) -> np.ndarray:
         return texts_in(table, target).astype(str)
     if kind not in NUMBERS:
         raise TableError(
-            f"The target {target!r} of {table.path} holds {kind}, neither numbers nor classes."
+            f"The target {quoted(target)} of {table.path} holds {kind}, neither numbers nor "
+            "classes."
         )
     return numbers_in(table, target).astype(bool if kind == "booleans" else float)
 
@@ -356,21 +401,18 @@ def write_predictions(
     values = [np.asarray(column).tolist() for column in columns.values()]
     rows = [list(columns), *zip(*values, strict=True)]
     if path is None:
+        if sys.stdout.isatty():  # where a class may not steer the terminal
+            rows = [[printable(v) if isinstance(v, str) else v for v in row] for row in rows]
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return None
     path = Path(path)
-    # A device such as /dev/null is written to, never replaced.
     plain = os.path.isfile(path) or not os.path.exists(path)
-    place = Path(os.path.realpath(path))
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp") if plain else place
     try:
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-        if plain:
-            os.replace(temporary, place)
+        # A device such as /dev/null is written to, never replaced.
+        with replacing(path) if plain else open(path, "wb") as file:
+            text = io.TextIOWrapper(file, "utf-8", "backslashreplace", newline="")
+            csv.writer(text, lineterminator="\n").writerows(rows)
+            text.detach()
     except OSError as error:
-        if plain:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
         raise TableError(f"{path} could not be written: {error.strerror}.") from error
     return path

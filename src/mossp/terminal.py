@@ -12,22 +12,35 @@ from typing import Any
 
 import numpy as np
 
+from mossp.printing import printable
+
 MOST_SHOWN = 30  # coefficients in the terminal
+
+
+def say(text: str, file: Any = None) -> None:
+    """Print lines of text, whoever wrote them."""
+    print(printable(text, keep="\n"), file=file)
+
+
+def plain_console() -> Any:
+    """A console to which [red] in a name is no colour, and :apple: no picture."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def print_result(result: Any) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from mossp.report import certificate_rows, explanation, numbers
     from mossp.report.verdict import coefficients, size
 
-    console = Console(highlight=False)
+    console = plain_console()
     s = result.settings
     console.print(
-        f"{s['method']}, {numbers.counted(result.steps, 'step')}, "
+        f"{printable(s['method'])}, {numbers.counted(result.steps, 'step')}, "
         f"{numbers.counted(len(result.funs), 'replica')}, "
         f"{numbers.counted(result.gradients, 'sample gradient')} each, "
         f"{numbers.duration(result.seconds)} "
@@ -54,29 +67,32 @@ def print_result(result: Any) -> None:
         table.add_row(row.name, row.symbol, row.value, row.bound, marks[row.holds])
     console.print(table)
     mark, style = ("✓", "bold green") if result.success else ("✗", "bold red")
-    verdict = Text(f"{mark} {result.status.name}: ", style=style).append(explanation(result))
+    verdict = Text(f"{mark} {result.status.name}: ", style=style).append(
+        printable(explanation(result))
+    )
     console.print(verdict, soft_wrap=True)
 
 
 def print_model(model: Any) -> None:
     """Scores and coefficients by name."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from mossp.report import numbers
 
-    console = Console(highlight=False)
-    scores = model.about["scores"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("score")
+    console = plain_console()
+    scores = model.about.get("scores", {})
     parts = [part for part in ("train", "test") if part in scores]
-    for part in parts:
-        table.add_column(part, justify="right")
-    for name in sorted(scores["train"]):
-        values = (scores[part].get(name) for part in parts)
-        table.add_row(name, *("" if v is None else numbers.value(v, 4) for v in values))
-    console.print(table)
+    if parts:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("score")
+        for part in parts:
+            table.add_column(part, justify="right")
+        for name in sorted(scores[parts[0]]):
+            values = (scores[part].get(name) for part in parts)
+            shown = ("" if v is None else numbers.value(v, 4) for v in values)
+            table.add_row(printable(name), *shown)
+        console.print(table)
     raw, intercept = model.raw_coefficients()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     several = len(model.coef) > 1
@@ -92,16 +108,18 @@ def print_model(model: Any) -> None:
     ]
     entries.sort(key=lambda entry: -entry[0])
     for _, name, c, scaled, value in entries[:MOST_SHOWN]:
-        which = [str(model.classes[c])] if several else []
-        table.add_row(name, *which, numbers.coefficient(scaled), numbers.coefficient(value))
+        which = [printable(model.classes[c])] if several else []
+        table.add_row(
+            printable(name), *which, numbers.coefficient(scaled), numbers.coefficient(value)
+        )
     for c in range(len(model.coef)):
-        which = [str(model.classes[c])] if several else []
+        which = [printable(model.classes[c])] if several else []
         both = (numbers.coefficient(v) for v in (model.intercept[c], intercept[c]))
         table.add_row("(intercept)", *which, *both)
     console.print(table)
     if model.kind == "classifier" and not several:
         called = f"{model.target} = " if model.target else "the class "
-        console.print(f"positive coefficients speak for {called}{model.classes[1]}")
+        say(f"positive coefficients speak for {called}{model.classes[1]}")
     hidden, zeros = len(entries) - MOST_SHOWN, model.coef.size - len(entries)
     if hidden > 0:
         console.print(f"and {hidden} smaller ones; `mossp show --json` has all")
@@ -176,7 +194,7 @@ def plain_warnings() -> Any:
     """A warning of ours is one line on stderr."""
 
     def show(message: Warning | str, *_: Any) -> None:
-        print(f"mossp: warning: {message}", file=sys.stderr)
+        say(f"mossp: warning: {message}", sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from mossp.data.sparse import SparseRows, is_sparse, padded_length
+from mossp.module import Module
 
 PyTree = Any
 
@@ -32,7 +33,7 @@ def map_rows(function: Callable[[Any], Any], arrays: PyTree) -> PyTree:
     )
 
 
-class Finite(eqx.Module):
+class Finite(Module):
     """N rows, padded with copies of the first one; the true N is traced."""
 
     arrays: PyTree
@@ -60,6 +61,11 @@ class Finite(eqx.Module):
         padded = map_rows(pad, jax.tree.map(prepare, arrays, is_leaf=is_sparse))
         one = jnp.ones((), jnp.int32)
         return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N, jnp.int32), one)
+
+    def rows(self) -> tuple[PyTree, int]:
+        """(the rows on the host, without the copies that fill them up; how many there are)."""
+        N = int(self.N)
+        return map_rows(lambda a: np.asarray(a)[:N], self.arrays), N
 
     def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> np.ndarray:
         """Indices of `count` mini-batches, independent and uniform, with replacement."""

@@ -19,9 +19,24 @@ import scipy.sparse
 
 LARGEST_INDEX = 10_000_000  # beyond this a damaged line is likelier than such a data set
 LONGEST_LINE = 64 * 2**20
+# What gzip may make of a file. Tables of numbers shrink to a third or a tenth, one of nearly all
+# zeros to a fiftieth; a file that was made to fill a memory shrinks to a thousandth.
+MOST_TIMES, FEW_BYTES, MOST_BYTES = 50, 4 * 2**20, 8 * 2**30
 # What float() takes beyond this, such as "1_000", "nan" or "infinity", is none of the format.
 NUMBER = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\Z")
 INDEX = re.compile(rb"[+-]?\d+\Z")
+
+
+def most_unpacked(packed: int) -> int:
+    """How many bytes may come out of so many that gzip packed.
+
+    >>> most_unpacked(1000), most_unpacked(10**6)
+    (4194304, 50000000)
+    """
+    return min(max(FEW_BYTES, MOST_TIMES * packed), MOST_BYTES)
+
+
+TOO_MUCH = "it is packed by gzip and holds far more than its size suggests: unpack it first"
 
 
 class DataError(ValueError):
@@ -102,10 +117,13 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Lines that are not blank, without comments, with their numbers."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
+    most = most_unpacked(path.stat().st_size) if packed else math.inf
     with gzip.open(path) if packed else path.open("rb") as file:
-        number = 0
+        number = total = 0
         while line := _line(file, path):
-            number += 1
+            number, total = number + 1, total + len(line)
+            if total > most:
+                raise DataError(TOO_MUCH, path)
             if len(line) > LONGEST_LINE:
                 raise DataError(f"the line is longer than {LONGEST_LINE:,} bytes", path, number)
             if number == 1 and line[:3] == b"\xef\xbb\xbf":

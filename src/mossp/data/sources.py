@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from mossp.keys import jax_keys
+from mossp.module import Module
 
 PyTree = Any
 
 
-class Sampler(eqx.Module):
+class Sampler(Module):
     """Samples made in JAX: `fn(key, batch_size)` returns a batch.
 
     >>> import jax
@@ -42,7 +42,7 @@ class Sampler(eqx.Module):
         return jax.vmap(lambda draw: self.fn(draw, batch_size))(draws)
 
 
-class NoData(eqx.Module):
+class NoData(Module):
     """A deterministic loss(x): every gradient is exact."""
 
     def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> None:
@@ -58,7 +58,7 @@ class NoData(eqx.Module):
         return function(None)
 
 
-class Arriving(eqx.Module):
+class Arriving(Module):
     """What the compiled loop sees of a Stream: each draw is a batch that came from the host."""
 
     def batch(self, draw: PyTree, batch_size: int) -> PyTree:

@@ -16,6 +16,8 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 
+from mossp.module import Module
+
 SMALL = 2**14  # places
 
 
@@ -37,7 +39,7 @@ def padded_length(N: int) -> int:
     return -(-N // unit) * unit
 
 
-class SparseRows(eqx.Module):
+class SparseRows(Module):
     """A matrix given by rows; `rows @ x` works as for a dense matrix, for a vector or matrix x.
 
     >>> import scipy.sparse

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from mossp.files import replacing
 
 VERSION = 1  # of what a part holds
 
@@ -39,10 +40,7 @@ class Store:
         if part is None:
             part = work()
             self.folder.mkdir(parents=True, exist_ok=True)
-            draft = self.path(key).with_suffix(f".{os.getpid()}.tmp")
-            try:
-                draft.write_text(json.dumps({"mark": self.mark, "key": key, "part": part}), "utf-8")
-                draft.replace(self.path(key))
-            finally:
-                draft.unlink(missing_ok=True)
+            saved = json.dumps({"mark": self.mark, "key": key, "part": part})
+            with replacing(self.path(key)) as file:
+                file.write(saved.encode("utf-8"))
         return part

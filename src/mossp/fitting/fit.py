@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ from mossp.fairness import DemographicParity, EqualOpportunity
 from mossp.features import Features
 from mossp.fitting.scores import Sample, score
 from mossp.model import Model
+from mossp.printing import quoted, short
 from mossp.regularizers.names import NAMES as REGULARIZERS
 from mossp.result import Result
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV
@@ -26,6 +29,7 @@ from mossp.tables import Table, TableError
 CLASSIFICATION = ("logistic", "huberized-hinge", "softmax")
 FEW_CLASSES = 2  # different numbers that are taken for classes, where no loss says more
 FOLDS = 5
+NUMBERED = re.compile(r"\bx\s*\[\s*[-:\d]")  # a coefficient by number, in a constraint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +86,7 @@ def fit(request: Request) -> Fitted:
     features = Features.learn(
         table, request.target, rows=train_rows, exclude=exclude, standardize=request.standardize
     )
+    warn_of_numbers(request, table)
     everything = sample(request, table, features, y)
     train, test = everything.at(train_rows), everything.at(test_rows) if len(test_rows) else None
     if request.test_file is not None:
@@ -125,10 +130,23 @@ def as_classes(y: np.ndarray) -> np.ndarray:
 def as_numbers(y: np.ndarray, request: Request, loss: str) -> np.ndarray:
     if y.dtype.kind in "U":
         raise TableError(
-            f"The loss {loss} needs numbers, but the target {request.target!r} holds text such as "
-            f"{y.tolist()[0]!r}: use --loss logistic."
+            f"The loss {loss} needs numbers, but the target {quoted(request.target)} holds text "
+            f"such as {quoted(y.tolist()[0])}: use --loss logistic."
         )
     return y.astype(float)
+
+
+def warn_of_numbers(request: Request, table: Table) -> None:
+    """Columns that no row has are no features, and x[3] counts features."""
+    width = 0 if table.X is None else table.X.shape[1]
+    numbered = any(NUMBERED.search(text) for text in (*request.equality, *request.inequality))
+    if numbered and width > len(table.columns):
+        warnings.warn(
+            f"{width - len(table.columns)} of the {width} columns of {table.path} have no value in "
+            f"any row and are no features, so that x[0] in a constraint is {table.columns[0]}: "
+            "names such as x3 keep their numbers.",
+            stacklevel=2,
+        )
 
 
 def sample(request: Request, table: Table, features: Features, y: np.ndarray) -> Sample:
@@ -154,7 +172,7 @@ def split(
         names, counts = np.unique(classes, return_counts=True)
         if counts.min() < 2:
             raise ValueError(
-                f"The class {names[counts.argmin()]!s} has one row only, which cannot be both "
+                f"The class {short(names[counts.argmin()])} has one row only, which cannot be both "
                 "fitted to and tested with: use --test 0."
             )
     try:

@@ -12,6 +12,7 @@ from mossp.fitting.fit import FOLDS, Fitted, Request
 from mossp.fitting.scores import one_against_rest
 from mossp.path import Path as Strengths
 from mossp.path import path
+from mossp.printing import short
 from mossp.report import Extra, numbers, write_page
 from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
 from mossp.sklearn.search import SMALLEST, largest_strength
@@ -126,10 +127,14 @@ def draw_roc(a: Any, curves: list[tuple[Any, np.ndarray, np.ndarray]]) -> None:
         false, true, _ = sklearn.metrics.roc_curve(truth, margins)
         area = sklearn.metrics.auc(false, true)
         style: dict[str, Any] = {"color": BLUE} if len(curves) == 1 else {"alpha": 0.9}
-        a.plot(false, true, label=f"{name}: {area:.3f}" if number < 10 else None, **style)
+        a.plot(
+            false, true, label=f"{short(name, 24)}: {area:.3f}" if number < 10 else None, **style
+        )
     a.set_xlabel("false positive rate")
     a.set_ylabel("true positive rate")
-    a.legend(frameon=False, fontsize=8, title="area for class", title_fontsize=8)
+    legend = a.legend(frameon=False, fontsize=8, title="area for class", title_fontsize=8)
+    for text in legend.get_texts():  # a dollar sign in the name of a class is no formula
+        text.set_parse_math(False)
     plain(a)
 
 

@@ -9,6 +9,7 @@ import sklearn.metrics
 
 from mossp import losses
 from mossp.fairness import selection_rates
+from mossp.printing import short
 from mossp.sklearn import MoSSPClassifier
 
 
@@ -43,7 +44,8 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
     known = np.isin(y, estimator.classes_)
     if not known.all():
         raise ValueError(
-            f"The test rows have the class {y[~known][0]!s}, which the training rows do not have."
+            f"The test rows have the class {short(y[~known][0])}, which the training rows do not "
+            "have."
         )
     predicted = estimator.predict(given.X)
     recall = [np.mean(predicted[y == c] == c) for c in np.unique(y)]

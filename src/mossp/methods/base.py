@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 
 from mossp.certificate import Witness
+from mossp.module import Module
 from mossp.momentum import Momentum, in_range
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
@@ -46,7 +47,7 @@ def ours(momentum: Momentum) -> About:
     )
 
 
-class Method(eqx.Module):
+class Method(Module):
     """One step of a method costs one mini-batch; double loops count inner steps.
 
     `settle` is the part of mu that is left at the end of a tuned run, for methods whose answer

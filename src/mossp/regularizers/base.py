@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from mossp.module import Module
 from mossp.prox import Array, aligned, iterate
 
 # Passes of the alternating projection in `nearest`. One is exact for the ready-made regularisers
@@ -23,7 +24,7 @@ def real(value: Array) -> Array:
     return float(value) if whole else value
 
 
-class Regularizer(eqx.Module):
+class Regularizer(Module):
     """The difference h - g of two convex functions on vectors.
 
     A regulariser of your own needs five methods; `check_regularizer` then looks for mistakes.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mossp.printing import short
 from mossp.report import numbers
 from mossp.report.verdict import coefficients, constrained
 from mossp.result import Result
@@ -226,7 +227,7 @@ def _coefficients(ax: Axes, entries: list[tuple[str, float]]) -> None:
         ax.bar(at, np.nan_to_num(heights, posinf=0, neginf=0), width=0.7,
                color=[BLUE if v >= 0 else ORANGE for v in heights])  # fmt: skip
         # Names come from outside: a dollar sign in one is no formula.
-        labels = [name if len(name) <= 24 else name[:23] + "…" for name, _ in shown]
+        labels = [short(name, 24) for name, _ in shown]
         ax.set_xticks(at)
         ax.set_xticklabels(
             labels, rotation=45, ha="right", rotation_mode="anchor", fontsize="small",

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mossp.files import replacing
+from mossp.printing import printable
 from mossp.report import numbers
 from mossp.report.figures import run_figures
 from mossp.report.verdict import (
@@ -91,7 +93,10 @@ def page(
 
 
 def render(package: str, template: str, **content: Any) -> str:
-    """A page from a template of a package. Text is escaped; figures are marked `| safe` there."""
+    """A page from a template of a package. Text is escaped; figures are marked `| safe` there.
+
+    Nothing that a page cannot hold is left in it, wherever it came from.
+    """
     try:
         import jinja2
     except ImportError:
@@ -104,20 +109,16 @@ def render(package: str, template: str, **content: Any) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     style = read("mossp.report", "style.css")
-    return environment.from_string(read(package, template)).render(style=style, **content)
+    made = environment.from_string(read(package, template)).render(style=style, **content)
+    return printable(made, keep="\n\t")
 
 
 def put(text: str, target: Path) -> Path:
     """Write a file so that an older one is replaced at once."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(target)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        with replacing(target) as file:
+            file.write(text.encode("utf-8"))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise OSError(

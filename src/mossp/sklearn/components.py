@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +22,7 @@ from mossp.arguments import whole
 from mossp.constraints import Orthogonal, Sphere
 from mossp.data import is_sparse
 from mossp.losses import Loss
+from mossp.module import Module
 from mossp.problem import Problem
 from mossp.regularizers import Blocks
 from mossp.result import Result, Status
@@ -67,7 +67,7 @@ class CrossCovariance(Loss):
         return d @ ((U @ x["u"]) * (V @ x["v"])) - jnp.mean(scores[0] * scores[1])
 
 
-class Spheres(eqx.Module):
+class Spheres(Module):
     """|u|^2 = 1 and |v|^2 = 1."""
 
     def __call__(self, x: Any) -> dict[str, jax.Array]:

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from mossp.expressions import Expression, parse
 from mossp.fairness import Covariance, Covariances
+from mossp.module import Module
 from mossp.path import with_strength
 from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
 from mossp.structure import as_pytree
@@ -49,7 +50,7 @@ def on_coefficients(
     return regularizer if penalized or not intercepts else Blocks({"coef": regularizer})
 
 
-class OfCoefficients(eqx.Module):
+class OfCoefficients(Module):
     """Constraints on the coefficients of {"coef", "intercept"}, under their names.
 
     A function sees the coefficients, and at their end the intercept where `extended`; an

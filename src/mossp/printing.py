@@ -1,0 +1,56 @@
+"""Text from outside, safe to print: names of columns, classes and files, and what a file says.
+
+A terminal obeys escape sequences, and a page with a NUL in it, or half a surrogate pair, is none.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+LONGEST = 80  # characters of a name in a sentence
+
+
+def printable(text: Any, keep: str = "") -> str:
+    r"""The text, with whatever is not printed, or steers a terminal, made visible.
+
+    keep    characters that may stay, such as the end of a line
+
+    >>> print(printable("red\x1b[31m, NUL\x00, Größe, 体重"))
+    red\x1b[31m, NUL\x00, Größe, 体重
+    """
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(c if _harmless(c) or c in keep else _escaped(c) for c in text)
+
+
+def short(text: Any, longest: int = LONGEST) -> str:
+    """The same, and not longer than this: what is left out of the middle is a `…`.
+
+    >>> short("a" * 450, 12)
+    'aaaaaaaa…aaa'
+    """
+    return printable(_cut(str(text), longest))
+
+
+def quoted(text: Any, longest: int = LONGEST) -> str:
+    """A name or a value in quotes, for a sentence.
+
+    >>> print(quoted("it's"), quoted("b" * 450, 12))
+    "it's" 'bbbbbbbb…bbb'
+    """
+    return repr(_cut(str(text), longest))
+
+
+def _cut(text: str, longest: int) -> str:
+    end = longest // 4
+    return text if len(text) <= longest else f"{text[: longest - end - 1]}…{text[-end:]}"
+
+
+def _harmless(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"  # spaces
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
