@@ -398,11 +398,12 @@ class Solve:
             outputs = self.polish_end(outputs)
         ending = Ending(
             outputs, watch.outputs("random"), watch.lost, watch.diverged, self.early,
-            self.notes + watch.notes,
+            self.notes + watch.notes, start=self.start,
         )  # fmt: skip
         verdict = judge(
-            self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws()
-        )
+            self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws(),
+            more=self.fresh_draws, most=self.samples_to_judge(),
+        )  # fmt: skip
         # A signal that came too late for the run must still end what the run is a part of.
         status = Status.INTERRUPTED if self.interrupt.received else verdict.status
         tunings = sum(k < self.loop.k or k == 0 for k in self.loop.events.retune_at)
@@ -442,13 +443,18 @@ class Solve:
             self.notes.append(self.polishing.said)
         return self.polishing.into(outputs)
 
-    def fresh_draws(self) -> PyTree:
+    def samples_to_judge(self) -> int:
+        """No more than the run took; those that are drawn anyway where its time is up."""
+        late = self.early is not None or self.seconds() >= self.a.seconds
+        return 0 if late else self.gradients()
+
+    def fresh_draws(self, number: int = 0) -> PyTree:
         """Samples that no step has seen, for a certificate without full gradients."""
         if self.oracles.exact:
             return None
         count = max(2, FRESH_SAMPLES // self.a.drawn)
         if self.stream is None:
-            rng = generator(self.a.seed, Purpose.CERTIFICATE)
+            rng = generator(self.a.seed, Purpose.CERTIFICATE, number=number)
             return self.oracles.source.draw(rng, count, self.a.drawn)
         batches = self.stream.take(min(count, STREAM_BLOCK))
         return with_dtype(stack(batches), self.a.dtype) if len(batches) >= 2 else None
