@@ -13,9 +13,10 @@ are measured, and which is at least 1:
                       shortest element of dh(x). J q and the rest of s_h balance these; they are
                       chosen by the proof, which must not make its own bound wider.
     proximity         ||x||
-    feasibility       ||grad c_j|| ||x|| of each constraint by itself: c_j is then within tol if,
-                      to first order, a relative change of x by tol makes it hold. A constraint in
-                      large units does not excuse the others.
+    feasibility       sum_i |x_i dc_j/dx_i|, which is at most ||grad c_j|| ||x||, of each
+                      constraint by itself: c_j is then within tol if, to first order, relative
+                      changes of the x_i by tol make it hold. A constraint in large units does not
+                      excuse the others, nor does an entry of x that it does not depend on.
     complementarity   of min(q_j, -c_j): S for q_j, and for c_j as above
 """
 
@@ -153,15 +154,16 @@ class Scales(NamedTuple):
     largest_multiplier: Any = 0.0
 
 
+@np.errstate(over="ignore", invalid="ignore")  # far away, where nothing is certified
 def scales(
-    x: Vector, terms: tuple[Vector, ...], c: Vector, q: Vector, lengths: Vector, m_E: int
+    x: Vector, terms: tuple[Vector, ...], c: Vector, q: Vector, sizes: Vector, m_E: int
 ) -> Scales:
-    """`terms` are those of u that the problem gives; `lengths` the norms of grad c_j.
+    """`terms` are those of u that the problem gives; `sizes` are sum_i |x_i dc_j/dx_i|.
 
     Several constraints have a scale each; the one that is reported gives the same relative number.
     """
     xp: Any = jnp if isinstance(x, jax.Array) else np
-    norm, size = xp.linalg.norm, xp.linalg.norm(x)
+    norm = xp.linalg.norm
 
     def at_least_one(value: Any) -> Any:
         return xp.where(xp.isfinite(value), xp.maximum(value, 1.0), 1.0)
@@ -172,14 +174,14 @@ def scales(
         return at_least_one(xp.where(sound, value / xp.where(sound, relative, 1.0), otherwise))
 
     S = at_least_one(xp.max(xp.stack([norm(term) for term in terms])))
-    rows = at_least_one(lengths * size)
+    rows = at_least_one(sizes)
     largest = xp.max(rows, initial=1.0)
     violated = xp.where(xp.arange(len(c)) < m_E, c, xp.maximum(c, 0.0))
     q_I, c_I, rows_I = q[m_E:], c[m_E:], rows[m_E:]
     slack = xp.minimum(q_I, -c_I), xp.minimum(q_I / S, -c_I / rows_I)
     return Scales(
         criticality=S,
-        proximity=at_least_one(size),
+        proximity=at_least_one(norm(x)),
         feasibility=common(violated, violated / rows, largest),
         complementarity=common(*slack, 1.0),
         largest_multiplier=xp.max(xp.abs(q), initial=0.0) / S,
@@ -231,6 +233,12 @@ def block_shape(draws: PyTree) -> tuple[int, int]:
     return blocks, count // blocks
 
 
+def mean_product(U: Any) -> Any:
+    """The mean of <u_k, u_l> over k != l."""
+    K, total = len(U), U.sum(axis=0)
+    return (total @ total - (U * U).sum()) / (K * (K - 1))
+
+
 def length_of_mean(U: Any) -> tuple[Any, Any]:
     """(||u||, its error) from independent estimates of u, one a row.
 
@@ -244,14 +252,13 @@ def length_of_mean(U: Any) -> tuple[Any, Any]:
         return xp.linalg.norm(mean), xp.zeros((), U.dtype)
     D = U - mean
     within, across = D @ D.T, D @ mean
-    square = mean @ mean - xp.trace(within) / (K * (K - 1))
     # <d_k, d_l> is -tr(V) / K in the mean, since all d_k sum to 0: that part is no scatter.
     products = within + (xp.trace(within) / (K * (K - 1)) if K > 3 else 0.0)
     apart = (xp.sum(products**2) - xp.sum(xp.diag(products) ** 2)) / (K * (K - 1))
     # Of the mean, and of the mean's part along itself.
     along = xp.sum(across**2) / (K * (K - 1))
     direction = along / xp.maximum(mean @ mean, xp.finfo(U.dtype).tiny)
-    square = xp.maximum(square, 0.0)
+    square = xp.maximum(mean_product(U), 0.0)
     length = xp.sqrt(square)
     # A mean that is too short by chance also makes 4 u'V u / K too small: never less than the
     # error along the mean.
@@ -259,11 +266,15 @@ def length_of_mean(U: Any) -> tuple[Any, Any]:
     return length, xp.maximum(bound - length, ERRORS * xp.sqrt(direction))
 
 
-def constraint_lengths(oracles: Oracles, pullback: Any, dtype: Any) -> Vector:
-    """||grad c_j||, a number of them at a time, so that no Jacobian is held."""
+def constraint_sizes(oracles: Oracles, x: Vector, pullback: Any) -> Vector:
+    """sum_i |x_i dc_j/dx_i|, a number of them at a time, so that no Jacobian is held."""
     if oracles.m == 0:
-        return jnp.zeros(0, dtype)
-    row = lambda j: jnp.linalg.norm(pullback(jnp.zeros(oracles.m, dtype).at[j].set(1.0))[0])  # noqa: E731
+        return jnp.zeros(0, x.dtype)
+
+    def row(j: Any) -> Any:
+        unit = jnp.zeros(oracles.m, x.dtype).at[j].set(1.0)
+        return jnp.sum(jnp.abs(x * pullback(unit)[0]))
+
     return jax.lax.map(row, jnp.arange(oracles.m), batch_size=min(oracles.m, ROWS))
 
 
@@ -283,7 +294,7 @@ def residuals(
         c_I, q_I = c[oracles.m_E :], q[oracles.m_E :]
         criticality, error = length_of_mean(G + rest)
         terms = (gradient, w.s_g, oracles.regularizer.nearest_h(w.x, jnp.zeros_like(w.x)))
-        lengths = constraint_lengths(oracles, pullback, w.x.dtype)
+        sizes = constraint_sizes(oracles, w.x, pullback)
         return Residuals(
             objective=f + oracles.regularizer(w.x),
             gradient=gradient,
@@ -294,7 +305,7 @@ def residuals(
             complementarity=jnp.linalg.norm(jnp.minimum(q_I, -c_I)),
             q=q,
             criticality_error=error,
-            scales=scales(w.x, terms, c, q, lengths, oracles.m_E),
+            scales=scales(w.x, terms, c, q, sizes, oracles.m_E),
         )
 
     # A few at a time: one pass over the data serves them all, and memory stays bounded.

@@ -35,6 +35,8 @@ from mossp.stationarity import exact_certificate
 
 PyTree = Any
 
+NO_WORSE = 0.999  # where the start leads as near, it is rather taken than the end
+
 
 @dataclasses.dataclass
 class Ending:
@@ -150,18 +152,19 @@ def best_known(oracles: Oracles, ending: Ending, best: int, tol: float) -> Resto
     None where a feasible point can be reached and the run did not make things worse: then it was
     too short, and the constraints are not to blame.
     """
-    end, start = ending.outputs.x[best], ending.start
-    points = [end] if start is None else [end, start]
-    found = [violation(oracles, x) for x in points]
-    if np.isnan(found).all():
-        return None
-    nearest = int(np.nanargmin(found))
     everywhere = np.ones(oracles.structure.size)
-    restored = reduce_violation(oracles, points[nearest], everywhere, tol)
+    end, start = ending.outputs.x[best], ending.start
+    restored = reduce_violation(oracles, end, everywhere, tol)
+    if start is not None and (restored.stuck or ending.diverged[best]):
+        other = reduce_violation(oracles, start, everywhere, tol)
+        if other.finite and NO_WORSE * other.violation <= restored.violation:
+            restored = other
     if restored.stuck:
         return restored
-    if ending.diverged[best] and nearest > 0:
-        return Restoration(np.asarray(points[nearest]), found[nearest], False, True)
+    if ending.diverged[best] and start is not None:
+        known = violation(oracles, start)
+        if known < violation(oracles, end):
+            return Restoration(np.asarray(start), known, stuck=False, finite=True)
     return None
 
 

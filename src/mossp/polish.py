@@ -136,8 +136,8 @@ class Polisher:
     def relative(self, at: Look, u: np.ndarray) -> float:
         """The largest residual relative to its scale, as a certificate has them."""
         s_g, shortest = at.gradient + at.q @ at.J - at.W, self.regularizer.nearest_h(at.x, 0 * at.x)
-        lengths, m_E = np.linalg.norm(at.J, axis=1), self.oracles.m_E
-        S = scales(at.x, (at.gradient, s_g, np.asarray(shortest)), at.c, at.q, lengths, m_E)
+        sizes, m_E = np.abs(at.J) @ np.abs(at.x), self.oracles.m_E
+        S = scales(at.x, (at.gradient, s_g, np.asarray(shortest)), at.c, at.q, sizes, m_E)
         parts = [np.linalg.norm(u) / S.criticality, self.violation(at) / S.feasibility]
         worst = np.max([*parts, np.linalg.norm(self.slack(at)) / S.complementarity])
         return float(worst) if np.isfinite(worst) and np.isfinite(at.F) else np.inf

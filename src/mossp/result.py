@@ -27,7 +27,7 @@ class Status(enum.Enum):
     NONFINITE = "A function of the problem returned NaN or infinity."
     INFEASIBLE_STATIONARY = (
         "The end point violates the constraints, and a search for a feasible point from there "
-        "stops at a stationary point of the violation."
+        "stops at a stationary point of the violation or hardly lowers it any more."
     )
     INTERRUPTED = "The run was interrupted (Ctrl-C or SIGTERM)."
     STOPPED = "The callback or the end of the stream stopped the run."

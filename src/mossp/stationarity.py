@@ -55,6 +55,7 @@ def full_gradient(oracles: Oracles, x: Vector) -> Vector:
     return oracles.full_gradient(x)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[np.ndarray, np.ndarray]:
     """(the shortest -u, the multipliers q that attain it)."""
     c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, x))
@@ -111,6 +112,7 @@ def exact_certificate(oracles: Oracles, x: Vector, g: Vector) -> Certificate:
     return certificate_at(oracles, x, g, q, float(np.linalg.norm(r)))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a point may be far away
 def certificate_at(
     oracles: Oracles, x: Vector, g: Vector, q: np.ndarray, criticality: float,
     error: float = 0.0, samples: int | None = None,
@@ -125,7 +127,7 @@ def certificate_at(
         np.asarray(regularizer.subgradient_g(x)),
         np.asarray(regularizer.nearest_h(x, 0 * x)),
     )
-    found = scales(x, terms, c, q, np.linalg.norm(J, axis=1), oracles.m_E)
+    found = scales(x, terms, c, q, np.abs(J) @ np.abs(x), oracles.m_E)
     return Certificate(
         criticality=criticality,
         proximity=0.0,
