@@ -54,7 +54,7 @@ class Result:
     """The answer, what it is worth, and what it cost.
 
     x, fun, violation         the best replica's point, F there, ||(c_E, [c_I]_+)|| there
-    success                   whether the certificate holds at `tol`
+    success                   whether the certificate holds at `tol`: is_kkt(tol, relative=True)
     status, message           why the solve ended, in a word and in sentences
     certificate               judges x alone
     expectation               the paper's residuals: root mean squares over replicas

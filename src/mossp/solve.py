@@ -92,8 +92,9 @@ def solve(
     schedule    "auto" needs nothing; "theorem", "corollary", "indexed", "paper",
                 "paper-averaging", or a rule from mossp.schedules
     replicas    independent runs from the same x0, side by side; the best one is returned
-    tol         what the certificate must meet for `success`. Left out, it is 1e-10 for methods that
-                are exact on the data at hand, 1e-2 for the others
+    tol         what the certificate must meet for `success`, relative to the size of its terms.
+                Left out, it is 1e-10 for methods that are exact on the data at hand, 1e-2 for the
+                others
     output      "last", "random" (of which the paper's theorems speak) or "best"
     dtype       "float64" or "float32"; the caller's JAX configuration is not touched
     callback    called with a `Progress` some 30 times; returning True stops the run
