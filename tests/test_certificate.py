@@ -16,7 +16,7 @@ import scipy.optimize
 
 import mossp
 from mossp import certificate as certificates
-from mossp import losses, schedules
+from mossp import fresh, losses, schedules
 from mossp.certificate import Certificate, Residuals, Witness, value_and_gradients
 
 N, n, BATCH = 200, 6, 16
@@ -211,22 +211,172 @@ def distance_to_samples(x, batch):
 
 @pytest.mark.parametrize("offset", [0.0, 0.02])
 def test_squared_criticality_is_unbiased(offset):
-    """grad f(x) = x - MEAN; the inner product of two halves has the mean |x - MEAN|^2."""
+    """grad f(x) = x - MEAN; products of different blocks have the mean |x - MEAN|^2."""
     problem = mossp.Problem(loss=distance_to_samples, data=mossp.Sampler(around_mean))
     x = np.array(MEAN) + offset
     with jax.enable_x64(True):
         oracles = problem.oracles(x)
-        halves = jax.jit(lambda draws: value_and_gradients(oracles, jnp.asarray(x), draws, 64)[1:])
+        blocks = jax.jit(lambda draws: value_and_gradients(oracles, jnp.asarray(x), draws, 64)[1])
         products, naive = [], []
         for seed in range(400):
             draws = oracles.source.draw(np.random.default_rng(seed), 8, 64)
-            g1, g2 = (np.asarray(g) for g in halves(draws))
-            products.append(g1 @ g2)
-            naive.append(((g1 + g2) / 2) @ ((g1 + g2) / 2))
+            G = np.asarray(blocks(draws))
+            products.append(certificates.mean_product(G))
+            naive.append(G.mean(axis=0) @ G.mean(axis=0))
     truth = 3 * offset**2
     error = np.std(products) / np.sqrt(len(products))
     assert abs(np.mean(products) - truth) < 3.5 * error
-    assert np.mean(naive) > truth + 10 * error  # what the two halves are for
+    assert np.mean(naive) > truth + 10 * error  # what the blocks are for
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize("truth", [0.0, 1.0, 4.0])
+def test_the_error_of_an_estimated_length_is_stated(size, truth):
+    """The bound holds but for a few per cent, and is no longer than a few standard errors."""
+    draw, u = np.random.default_rng(5), np.zeros(size)
+    u[0] = truth
+    K = certificates.BLOCKS
+    noise = draw.normal(size=(500, K, size)) * np.sqrt(K) / size**0.25
+    found = np.array([certificates.length_of_mean(u + e) for e in noise])
+    assert np.mean(found.sum(axis=1) < truth) <= 0.1
+    assert np.median(found.sum(axis=1)) <= truth + 2.6
+    exact = certificates.length_of_mean(u[None])
+    assert exact[0] == truth and exact[1] == 0
+
+
+def noisy_pair(key, size):
+    return jnp.array([1.0, -1.0]) + 0.1 * jax.random.normal(key, (size, 2))
+
+
+def bowl_around(x, batch):
+    return 0.5 * jnp.mean(jnp.sum((x - batch) ** 2, axis=1))
+
+
+def judged_witness(x, s_h, tol, most, seed=0):
+    """What is decided of x for min E|x - xi|^2 / 2 + 0.5 |x|_1, whose solution is (0.5, -0.5)."""
+    problem = mossp.Problem(bowl_around, data=mossp.Sampler(noisy_pair), regularizer=mossp.L1(0.5))
+    with jax.enable_x64(True):
+        oracles = problem.oracles(x)
+        one = lambda v: jnp.asarray(v)[None]  # noqa: E731
+        w = Witness(one(x), one(x), one(s_h), one(np.zeros(2)), one(np.zeros(0)), one(0.0))
+
+        def draws(number):
+            return oracles.source.draw(np.random.default_rng([seed, number]), 64, 8)
+
+        r = certificates.residuals(oracles, w, draws(0), batch_size=8)
+        r = jax.tree.map(lambda a: np.asarray(a)[0], r)
+        return fresh.decided(oracles, jnp.asarray(x), r, 512, draws, most, tol, 8)
+
+
+def test_the_noise_of_the_last_step_is_no_part_of_the_certificate():
+    """s_h has the noise of a step in it: u is ten times too long, and x is a solution."""
+    x, s_h = np.array([0.5, -0.5]), np.array([0.55, -0.45])
+    assert not judged_witness(x, s_h, 0.02, most=512).is_kkt(0.02, relative=True)
+    found = judged_witness(x, s_h, 0.02, most=2**15)
+    assert found.form == "exact" and found.is_kkt(0.02, relative=True)
+    assert found.criticality + found.criticality_error <= 0.02
+    assert 512 <= found.samples <= 2**15 and found.proximity == 0
+
+
+@pytest.mark.parametrize("off", [0.03, 0.06])
+def test_what_is_not_critical_is_not_certified_by_chance(off):
+    """|u| = off: no success at tol = 0.02, whatever the samples."""
+    x, s_h = np.array([0.5 + off, -0.5]), np.array([0.5, -0.5])
+    for seed in range(20):
+        found = judged_witness(x, s_h, 0.02, most=2**13, seed=seed)
+        assert not found.is_kkt(0.02, relative=True)
+        assert abs(found.criticality - off) <= 2 * found.criticality_error + 0.01
+
+
+# Relative to the size of what it is made of -----------------------------------------------------
+
+
+def test_relative_residuals_against_numpy():
+    """One constraint in large units, one not: each is held against its own."""
+    x, q = np.array([3.0, -4.0]), np.array([2.0, 1e-7, 0.5])
+    J = np.array([[1.0, 1.0], [1e6, 0.0], [0.0, 1.0]])
+    c = np.array([1e-3, 5e-2, -2e-3])  # an equality, then two inequalities
+    terms = (np.array([300.0, 400.0]), np.array([1.0, 0.0]), np.array([0.0, 2.0]))
+    S = certificates.scales(x, terms, c, q, np.abs(J) @ np.abs(x), 1)
+    assert S.criticality == 500 and S.proximity == 5 and S.largest_multiplier == 2.0 / 500
+    rows = np.array([7.0, 3e6, 4.0])
+    violated = np.array([1e-3, 5e-2, 0.0])
+    relative = np.linalg.norm(violated / rows)
+    assert np.linalg.norm(violated) / S.feasibility == pytest.approx(relative)
+    slack = np.linalg.norm(np.minimum(q[1:], -c[1:])) / S.complementarity
+    assert slack == pytest.approx(np.linalg.norm([5e-2 / 3e6, min(0.5 / 500, 2e-3 / 4.0)]))
+    # A violation of the second constraint alone is not excused by the units of the first.
+    alone = certificates.scales(x, terms, np.array([0.0, -1.0, 1e-3]), q, rows, 1)
+    assert alone.feasibility == pytest.approx(4.0)
+    small = certificates.scales(x / 100, terms[1:], c[:0], q[:0], np.zeros(0), 0)
+    assert small == (2.0, 1.0, 1.0, 1.0, 0.0)  # never less than 1
+
+
+def test_both_numbers_and_what_success_asks(tmp_path):
+    cert = dataclasses.replace(
+        GOOD, criticality=1.0, criticality_scale=1e4, feasibility=0.5, feasibility_scale=1e3,
+        proximity=0.0, complementarity=0.0,
+    )  # fmt: skip
+    assert cert.relative("criticality") == 1e-4 and cert.relative("feasibility") == 5e-4
+    assert not cert.is_kkt(1e-3) and cert.is_kkt(1e-3, relative=True)
+    assert not cert.is_kkt(4e-4, relative=True)
+    assert cert.worst == 1.0 and cert.worst_relative == 5e-4
+    unsure = dataclasses.replace(cert, criticality_error=20.0)
+    assert not unsure.is_kkt(1e-3, relative=True) and unsure.worst_relative == 21e-4
+    for bad in (np.nan, np.inf):
+        broken = dataclasses.replace(cert, criticality=bad)
+        assert not broken.is_kkt(1.0, relative=True) and broken.worst_relative == np.inf
+
+
+@pytest.mark.parametrize("units", [1.0, 1e8])
+def test_a_loss_and_constraints_in_large_units(units, tmp_path):
+    """Success at 1e-10 whatever the units; absolute residuals stay what they are."""
+    target = jnp.array([3.0, 1.0, 2.0])
+    problem = mossp.Problem(
+        lambda x: units * jnp.sum((x["a"] - target) ** 2 * jnp.array([1.0, 3.0, 7.0])),
+        inequality=lambda x: {"ball": units * (x["a"] @ x["a"] - 0.7)},
+    )
+    r = mossp.solve(problem, {"a": np.array([0.3, 0.1, 0.2])})
+    c = r.certificate
+    assert r.success and c.is_kkt(1e-10, relative=True), r.message
+    x = r.x["a"]
+    gradient = 2 * units * np.array([1.0, 3.0, 7.0]) * (x - np.asarray(target))
+    assert c.criticality_scale == pytest.approx(np.linalg.norm(gradient))
+    assert c.feasibility_scale <= max(1.0, 2 * 0.7 * units) * (1 + 1e-9)
+    assert c.relative("criticality") == c.criticality / c.criticality_scale
+    if units > 1:
+        assert f"of {c.criticality_scale:.2e}" in r.summary()
+        again = mossp.Result.load(r.save(tmp_path / "r.npz")).certificate
+        assert dataclasses.replace(again, multipliers=c.multipliers) == c
+
+
+def test_a_bound_of_h_does_not_widen_its_own_proof():
+    """x = 0 is held by a bound and by a constraint: multipliers may be as large as one likes."""
+    problem = mossp.Problem(
+        lambda x: x[1], regularizer=mossp.Nonnegative(mossp.Zero()), inequality=lambda x: x[0]
+    )
+    with jax.enable_x64(True):
+        oracles, x = problem.oracles(np.zeros(2)), np.array([0.0, 1.0])
+        one = lambda v: jnp.asarray(v)[None]  # noqa: E731
+        big = 1e12
+        w = Witness(one(x), one(x), one([-big, 0.0]), one(np.zeros(2)), one([big]), one(0.0))
+        r = certificates.residuals(oracles, w, batch_size=1)
+        r = jax.tree.map(lambda a: np.asarray(a)[0], r)
+        cert = certificates.certificate(oracles, r, None, "witness")
+    assert cert.criticality == 1.0 and cert.criticality_scale == 1.0
+    assert not cert.is_kkt(1e-2, relative=True) and cert.largest_multiplier == big
+
+
+def test_huge_multipliers_are_reported_and_warned_of():
+    """min x s.t. x^2 <= 0: grad c = 0 at the solution, and no multiplier is large enough."""
+    degenerate = mossp.Problem(lambda x: x[0], inequality=lambda x: x[0] ** 2)
+    r = mossp.solve(degenerate, np.array([0.6]), tol=1e-6)
+    assert r.certificate.largest_multiplier > 1e6
+    assert "times as large as what it balances" in r.message
+    plain = mossp.Problem(lambda x: 1e9 * x[0], inequality=lambda x: x @ x - 1.0)
+    r = mossp.solve(plain, np.array([0.6]))
+    assert r.success and np.max(r.certificate.multipliers["inequality"]) > 1e8
+    assert r.certificate.largest_multiplier < 1 and "balances" not in r.message
 
 
 def test_certificate_of_a_sampler():
@@ -637,3 +787,13 @@ def test_restore_from_zero_uses_every_entry():
 
 def test_restore_without_constraints_changes_nothing():
     assert np.array_equal(mossp.restore(mossp.Problem(loss=away), ZEROS), ZEROS)
+
+
+def test_an_exponential_far_from_its_bound_is_not_feasible_relative_to_its_slope():
+    """c / (x c') is 1 / x for c = exp(x) - 1: small where the violation is huge."""
+    problem = mossp.Problem(lambda x: -1e-3 * x[0], inequality=lambda x: jnp.exp(x[0]) - 1.0)
+    oracles = problem.oracles(np.zeros(1))
+    with jax.enable_x64(True):
+        far = exact_certificate(oracles, jnp.array([200.0]), jnp.array([-1e-3]))
+    assert far.relative("feasibility") <= 1e-2 and far.feasibility > 1e80
+    assert not far.is_kkt(1e-2, relative=True) and far.worst_relative > 1e80

@@ -1,6 +1,7 @@
 """Own data on the command line: fit, predict, show, and a problem in a Python file."""
 
 import csv
+import html
 import json
 import os
 
@@ -316,3 +317,47 @@ def test_a_problem_in_a_python_file(capsys, own_folder):
     (own_folder / "bad.py").write_text("x = (\n")
     code, _, err = run(capsys, "solve", "bad.py")
     assert code == 2 and "line 1: SyntaxError" in err
+
+
+IMPOSSIBLE = ("--inequality", "age <= -1", "--inequality", "age >= 1")
+
+
+def test_what_cannot_hold_is_named_and_replaces_no_good_model(capsys, own_folder):
+    assert run(capsys, *FAST)[0] == 0
+    good = (own_folder / "model.mossp").read_bytes()
+    assert run(capsys, "predict", "model.mossp", "data.csv")[2] == ""  # nothing to warn of
+    code, out, err = run(capsys, *FAST, *IMPOSSIBLE)
+    assert code == 1 and "✗ INFEASIBLE_STATIONARY" in out
+    both = "'age <= -1' (violated by 1) and 'age >= 1' (violated by 1) cannot both hold"
+    for said in (out, err):  # the verdict, and the warning of the estimator
+        assert both in " ".join(said.split())
+    assert "model.mossp was not replaced" in err and "--force" in err
+    assert (own_folder / "model.mossp").read_bytes() == good
+    code, out, err = run(capsys, *FAST, *IMPOSSIBLE, "--force")
+    assert code == 1 and "the older one is replaced" in out and "not replaced" not in err
+    code, out, err = run(capsys, "predict", "model.mossp", "data.csv")
+    assert code == 0 and len(out.splitlines()) == N + 1
+    [warning] = err.splitlines()
+    assert "did not succeed (INFEASIBLE_STATIONARY)" in warning and "violated by 1.4" in warning
+    # A model that is no good is replaced by any other.
+    assert run(capsys, *FAST, *IMPOSSIBLE)[0] == 1
+    assert "INFEASIBLE_STATIONARY" in run(capsys, "show", "model.mossp")[1]
+    code, out, _ = run(capsys, *FAST)
+    assert code == 0 and "the older one is replaced" in out
+
+
+def test_the_page_names_what_cannot_hold(capsys, own_folder):
+    script = (
+        SCRIPT
+        + """
+clash = mossp.Problem(
+    loss=lambda x: x @ x, inequality=lambda x: {"high": 1.0 - x[0], "low": x[0] + 1.0}
+)
+"""
+    )
+    (own_folder / "p.py").write_text(script)
+    code, out, _ = run(capsys, "solve", "p.py:clash", "--out", "r")
+    both = "'high' (violated by 1) and 'low' (violated by 1) cannot both hold"
+    assert code == 1 and both in " ".join(out.split())
+    page = (own_folder / "r" / "index.html").read_text("utf-8")
+    assert both in html.unescape(page)

@@ -465,4 +465,4 @@ def test_a_hard_start_without_phase_one(x0):
         assert optimality(result.x, np.array(b))[0] <= 1e-9
     assert np.isfinite(result.x).all()
     assert result.violation <= 1e-9 or result.status == mossp.Status.INFEASIBLE, result.message
-    assert result.success == (result.certificate.worst <= 1e-10)
+    assert result.success == (result.certificate.worst_relative <= 1e-10)

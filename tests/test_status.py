@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 
 import mossp
 import mossp.loop
@@ -285,6 +286,106 @@ def test_infeasible_but_not_stuck_is_budget():
     )
     assert r.status is Status.BUDGET and not r.success
     assert r.violation > r.tol and "feasibility" in r.message
+
+
+NEGATIVES, POSITIVES = (
+    np.random.default_rng(seed).normal(size=(60, 2)) + shift for seed, shift in ((5, 0.0), (6, 0.3))
+)
+
+
+def share(rows, x):
+    """A smooth proxy of the share of rows with a positive score."""
+    return jnp.mean(jax.nn.sigmoid(jnp.asarray(rows) @ x[:2] + x[2]))
+
+
+def rates(x):
+    return {
+        "fpr": share(NEGATIVES, x) - 0.05,
+        "recall": 0.8 - share(POSITIVES, x),
+        "intercept": x[2] - 50.0,
+    }
+
+
+def score_loss(x, batch):
+    rows, y = batch
+    return jnp.mean(jax.nn.softplus(-y * (rows @ x[:2] + x[2])))
+
+
+LABELLED = np.concatenate([NEGATIVES, POSITIVES]), np.repeat([-1.0, 1.0], 60)
+
+
+def values_of_rates(x):
+    with jax.enable_x64(True):
+        return {name: float(v) for name, v in rates(jnp.asarray(x)).items()}
+
+
+def least_violation():
+    """The same by SciPy, from several starts."""
+
+    def violated(x):
+        return np.maximum(list(values_of_rates(x).values()), 0)
+
+    starts = np.random.default_rng(0).normal(size=(4, 3))
+    square = lambda x: float(np.sum(violated(x) ** 2))  # noqa: E731
+    found = [scipy.optimize.minimize(square, s, method="Nelder-Mead") for s in starts]
+    return np.sqrt(min(one.fun for one in found))
+
+
+@pytest.mark.parametrize("method", ["auto", "mossp-r"])
+def test_rates_that_cannot_both_hold(method):
+    """The point of least violation is returned, and the message names the two, with values."""
+    problem = mossp.Problem(score_loss, LABELLED, inequality=rates)
+    r = solve(problem, np.zeros(3), method=method, steps=300)
+    assert r.status is Status.INFEASIBLE_STATIONARY and not r.success
+    assert r.violation <= least_violation() * (1 + 1e-3)
+    values = values_of_rates(r.x)
+    for name in ("fpr", "recall"):
+        assert f"'{name}' (violated by {values[name]:.3g})" in r.message
+    assert "cannot both hold" in r.message and "'intercept'" not in r.message
+    assert r.certificate.feasibility == pytest.approx(r.violation)
+    assert r.certificate.feasibility == pytest.approx(r.violations[0])
+
+
+def diverging(x):
+    """Unbounded below, so that the run leaves the neighbourhood of its start."""
+    return -jnp.sum(x**4)
+
+
+def test_a_run_that_diverges_returns_the_best_point_known():
+    problem = mossp.Problem(diverging, equality=lambda x: {"up": x[0] - 1.0, "down": x[0] + 1.0})
+    r = solve(problem, schedule=schedules.Constant(rho=1.0, mu=0.1))
+    assert r.status is Status.INFEASIBLE_STATIONARY
+    assert r.violation == pytest.approx(np.sqrt(2)) and r.violations[0] == r.violation
+    assert "'down' (violated by 1) and 'up' (violated by 1) cannot both hold" in r.message
+    assert np.linalg.norm(r.x) < 1
+    feasible = mossp.Problem(diverging, equality=lambda x: x[0] - 1.0)
+    x0 = np.array([1.0, 0.2, -0.1])
+    r = solve(feasible, x0, schedule=schedules.Constant(rho=1.0, mu=0.1))
+    assert r.status is Status.DIVERGED and not r.success
+    assert np.array_equal(r.x, x0) and r.violation == 0 and r.fun == pytest.approx(-1.0017)
+    assert "the one that the run started from" in r.message
+
+
+def test_a_constraint_against_a_bound_of_the_regulariser():
+    """x >= 0 by h, and the sum is to be negative: nothing but dom h is in the way."""
+    problem = mossp.Problem(
+        bowl, regularizer=mossp.Nonnegative(mossp.L1(0.1)),
+        inequality=lambda x: {"sum": x.sum() + 1.0},
+    )  # fmt: skip
+    r = solve(problem)
+    assert r.status is Status.INFEASIBLE_STATIONARY and (r.x >= 0).all()
+    assert "'sum' (violated by 1) cannot hold within the bounds on x" in r.message
+
+
+def test_large_units_do_not_hide_a_constraint_that_conflicts():
+    """x <= -1 in units of a millionth is hardly violated where x >= 1 is violated by 2."""
+    problem = mossp.Problem(
+        bowl, inequality=lambda x: jnp.stack([1e6 * (x[0] + 1.0), 1.0 - x[0], x[1] - 0.3])
+    )
+    r = solve(problem)
+    assert r.status is Status.INFEASIBLE_STATIONARY
+    assert "inequality[0]" in r.message and "inequality[1] (violated by 2)" in r.message
+    assert "inequality[2]" not in r.message
 
 
 # Success --------------------------------------------------------------------------------------

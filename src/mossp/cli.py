@@ -173,6 +173,10 @@ def application() -> Any:
         seed: Annotated[int, option(help="Decides the split and the samples drawn.")] = 0,
         tol: Annotated[float | None, option(help="What the certificate must meet.")] = None,
         out: Annotated[Path, option(help="File of the model.")] = Path("model.mossp"),
+        force: Annotated[
+            bool,
+            option("--force", help="Replace a good model even by one whose certificate fails."),
+        ] = False,
         report: Annotated[Path, option(help="Folder of the report.")] = Path("mossp-report"),
         no_report: Annotated[bool, option("--no-report", help="Write no report.")] = False,
         as_json: Annotated[bool, option("--json", help="Print one JSON object instead.")] = False,
@@ -188,7 +192,7 @@ def application() -> Any:
             "batch_size": batch_size, "starts": starts, "seed": seed, "tol": tol,
         }  # fmt: skip
         try:
-            return _fit(wanted, out, None if no_report else report, as_json)
+            return _fit(wanted, out, force, None if no_report else report, as_json)
         except KeyboardInterrupt:
             return TOO_EARLY
 
@@ -301,7 +305,7 @@ def application() -> Any:
 # mossp fit, predict, show -----------------------------------------------------------------------
 
 
-def _fit(wanted: dict[str, Any], out: Path, report: Path | None, as_json: bool) -> int:
+def _fit(wanted: dict[str, Any], out: Path, force: bool, report: Path | None, as_json: bool) -> int:
     _need("mossp fit", "sklearn")
     from mossp import fitting
 
@@ -312,9 +316,12 @@ def _fit(wanted: dict[str, Any], out: Path, report: Path | None, as_json: bool) 
     _check_folder("--report", report)
     keep_compiled_programs()
     request, began, older = fitting.Request(**wanted), time.perf_counter(), out.exists()
+    good = older and not force and _is_good(out)
     with contextlib.redirect_stdout(sys.stderr), terminal.plain_warnings():
         fitted = fitting.fit(request)
-        fitted.model.save(out)
+        kept = good and not fitted.result.success
+        if not kept:
+            fitted.model.save(out)
         page = None if report is None else fitting.report(fitted, request, report)
     if as_json:
         print(json.dumps(terminal.model_object(fitted.model), allow_nan=False))
@@ -323,11 +330,28 @@ def _fit(wanted: dict[str, Any], out: Path, report: Path | None, as_json: bool) 
         terminal.print_model(fitted.model)
     sys.stdout.flush()
     said = sys.stderr if as_json else sys.stdout
-    terminal.say(f"Model: {out}{' (the older one is replaced)' * older}", said)
+    if kept:
+        terminal.say(
+            f"mossp: {out} was not replaced: the certificate of the model in it holds, and that of "
+            "this one does not. Give another --out, or --force.",
+            sys.stderr,
+        )
+    else:
+        terminal.say(f"Model: {out}{' (the older one is replaced)' * older}", said)
     if page is not None:
         terminal.say(f"Report: {page}", said)
     print(f"All of it took {time.perf_counter() - began:.0f} s", file=said)
     return _code(fitted.result)
+
+
+def _is_good(path: Path) -> bool:
+    """Whether a file holds a model whose certificate holds."""
+    from mossp.model import Model, ModelError
+
+    try:
+        return Model.load(path).certified is True
+    except ModelError:
+        return False
 
 
 def _predict(path: Path, data: Path, out: Path | None, format: str | None) -> int:
@@ -335,6 +359,8 @@ def _predict(path: Path, data: Path, out: Path | None, format: str | None) -> in
     from mossp.tables import read, write_predictions
 
     model = Model.load(path)
+    if model.certified is False:
+        print(f"mossp: warning: {model.doubt}", file=sys.stderr)
     with terminal.plain_warnings():
         X = model.features.matrix(read(data, format))
     columns = {"prediction": model.predict(X)}

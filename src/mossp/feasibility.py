@@ -23,7 +23,10 @@ Vector = Any
 
 STUCK = 1e-6  # ||J c|| <= STUCK ||c||: a stationary point of the violation
 ITERATIONS = 200
+CREEPS = 0.9  # of the violation is left after the second half of these: it leads nowhere
 PERTURBATIONS = 3
+PULLS = 1e-3  # of the strongest pull: less takes no part in a conflict
+MOST_NAMED = 6  # constraints in one sentence
 
 
 @compiled
@@ -53,7 +56,7 @@ def into_domain(regularizer: Any, x: np.ndarray) -> np.ndarray:
 class Restoration(NamedTuple):
     x: np.ndarray
     violation: float
-    stuck: bool  # at a stationary point of the violation that is not feasible
+    stuck: bool  # at a stationary point of the violation that is not feasible, or on a plateau
     finite: bool  # whether c and J were finite all along
 
 
@@ -71,15 +74,24 @@ def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> R
         felt = (np.arange(len(c)) < m_E) | (c > 0)
         return np.where(felt, c, 0.0), J * felt[:, None] * free
 
+    def steepness(x: np.ndarray, v: np.ndarray, J: np.ndarray) -> float:
+        """||J v||, without the part that leads out of dom h."""
+        pull = v @ J
+        if regularizer.finite:
+            return float(np.linalg.norm(pull))
+        t = 1 / max(float(np.sum(J**2)), 1e-300)
+        return float(np.linalg.norm(x - into_domain(regularizer, x - t * pull))) / t
+
     x = into_domain(regularizer, np.asarray(x, np.float64))
     v, J = look(x)
     if not (np.isfinite(v).all() and np.isfinite(J).all()):
         return Restoration(x, float("inf"), False, False)
-    nu = 1e-8
-    for _ in range(ITERATIONS):
-        length, slope = np.linalg.norm(v), np.linalg.norm(v @ J)
+    nu, exhausted, halfway = 1e-8, False, np.inf
+    for k in range(ITERATIONS):
+        length, slope = np.linalg.norm(v), steepness(x, v, J)
         if length <= enough or slope <= STUCK * length:
             break
+        halfway = float(length) if k == ITERATIONS // 2 else halfway
         normal = J @ J.T
         damped = normal + nu * max(np.trace(normal), 1e-300) / len(v) * np.eye(len(v))
         step = -np.linalg.lstsq(damped, v, rcond=None)[0] @ J
@@ -89,11 +101,45 @@ def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> R
         if better:
             x, v, J, nu = trial, v1, J1, max(nu / 10, 1e-14)
         elif nu > 1e12:
+            exhausted = True
             break
         else:
             nu *= 10
-    length, slope = np.linalg.norm(v), np.linalg.norm(v @ J)
-    return Restoration(x, float(length), bool(slope <= STUCK * length and length > enough), True)
+    length, slope = np.linalg.norm(v), steepness(x, v, J)
+    # In large units rounding keeps J v away from 0: there, that no step leads down will do.
+    pulls = float(np.abs(v) @ np.linalg.norm(J, axis=1))
+    no_step = exhausted and slope <= PULLS * pulls
+    # The least violation may lie at infinity, as that of averaged sigmoids does.
+    plateau = length > CREEPS * halfway
+    still = slope <= STUCK * length or no_step or plateau
+    return Restoration(x, float(length), bool(still and length > enough), True)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def conflict(oracles: Oracles, x: Vector) -> str:
+    """A sentence that names the constraints behind a stationary point of the violation.
+
+    There sum_j v_j grad c_j = 0 with v = (c_E, [c_I]_+), the multipliers of the feasibility
+    problem: the rows that pull, ||v_j grad c_j|| > 0, pull against each other. A row that hardly
+    pulls is not named, and where the sum is not 0, the boundary of dom h makes up for the rest.
+    """
+    c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, jnp.asarray(x)))
+    v = np.where(np.arange(oracles.m) < oracles.m_E, c, np.maximum(c, 0))
+    pull = np.abs(v) * np.linalg.norm(J, axis=1)
+    strength = pull.max()
+    # Where nothing pulls, as at a minimum of x**2 + 1 <= 0, what is violated is the whole of it.
+    pull = pull if pull.max() > STUCK * np.linalg.norm(v) else np.abs(v)
+    pull = np.round(pull / pull.max(), 6)  # equal ones in the order in which they were given
+    order = [j for j in np.argsort(-pull, kind="stable") if pull[j] > PULLS]
+    names = oracles.constraint_names()
+    shown = [f"{names[j]} (violated by {abs(v[j]):.3g})" for j in order[:MOST_NAMED]]
+    if len(order) > MOST_NAMED:
+        shown.append(f"{len(order) - MOST_NAMED} more")
+    listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    apart = np.linalg.norm(v @ J) > PULLS * strength and not oracles.regularizer.finite
+    bounds = " within the bounds on x" if apart else ""
+    what = {1: "cannot hold", 2: "cannot both hold"}.get(len(shown), "cannot all hold")
+    return f"Near this point {listed} {what}{bounds}: relax what is asked, or try another start."
 
 
 def phase_one(oracles: Oracles, x0: Vector, enough: float, seed: Any = 0) -> Restoration:

@@ -102,6 +102,30 @@ class Model:
         for name, value in (("coef", coef), ("intercept", intercept), ("classes", classes)):
             object.__setattr__(self, name, value)
 
+    @property
+    def certified(self) -> bool | None:
+        """Whether the certificate held when the model was fitted; None where it is not known."""
+        certificate = self.about.get("certificate")
+        holds = certificate.get("holds") if isinstance(certificate, dict) else None
+        return holds if isinstance(holds, bool) else None
+
+    @property
+    def doubt(self) -> str:
+        """One sentence about a model whose certificate did not hold."""
+        status, violation = self.about.get("status"), self.about.get("violation")
+        ended = f" ({status})" if isinstance(status, str) and status.isidentifier() else ""
+        broken = isinstance(violation, float) and violation > 0 and self._constrained
+        violated = f", and its constraints are violated by {violation:.2g}" * broken
+        return (
+            f"The fit of this model did not succeed{ended}{violated}: its predictions may not be "
+            "what was asked for."
+        )
+
+    @property
+    def _constrained(self) -> bool:
+        asked = ("equality", "inequality", "parity", "opportunity")
+        return any(self.about.get(name) not in (None, []) for name in asked)
+
     # Predictions --------------------------------------------------------------------------------
 
     def decision(self, X: Any) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,19 +11,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp.certificate import (
+    LARGE,
+    RESIDUALS,
     Certificate,
     Residuals,
+    Scales,
     Witness,
     certificate,
     expectation,
     residuals,
 )
-from mossp.feasibility import constraints_and_jacobian, reduce_violation
+from mossp.feasibility import (
+    Restoration,
+    conflict,
+    constraints_and_jacobian,
+    reduce_violation,
+    violation,
+)
+from mossp.fresh import decided, sample_count
 from mossp.problem import Oracles
 from mossp.result import Status
 from mossp.stationarity import exact_certificate
 
 PyTree = Any
+
+NO_WORSE = 0.999  # where the start leads as near, it is rather taken than the end
 
 
 @dataclasses.dataclass
@@ -35,6 +48,7 @@ class Ending:
     diverged: np.ndarray
     early: Status | None = None  # INTERRUPTED or STOPPED
     notes: list[str] = dataclasses.field(default_factory=list)
+    start: np.ndarray | None = None  # where the run started: the best point of phase one
 
 
 @dataclasses.dataclass
@@ -50,36 +64,61 @@ class Verdict:
 
 
 def judge(
-    oracles: Oracles, ending: Ending, *, tol: float, batch_size: int, fresh: PyTree
-) -> Verdict:
-    """`fresh` are draws that no step has seen; None where gradients are exact or none are left."""
+    oracles: Oracles, ending: Ending, *, tol: float, batch_size: int, fresh: PyTree,
+    more: Callable[[int], PyTree] = lambda number: None, most: int = 0,
+) -> Verdict:  # fmt: skip
+    """`fresh` are draws that no step has seen; None where gradients are exact or none are left.
+
+    `more(number)` gives further ones, so that up to `most` samples decide where the first leave it
+    open. Where the run ends infeasible, the point of least violation that is known takes the place
+    of `ending.outputs.x[best]`.
+    """
     usable = oracles.exact or fresh is not None
     count = len(ending.lost)
-    if usable:
+
+    def evaluate() -> tuple[Residuals, Residuals]:
+        """Of the outputs, and of the random ones."""
+        if not usable:
+            r = jax.device_get(without_gradient(oracles, ending.outputs))
+            r = jax.tree.map(lambda a: np.array(a, np.float64), r)
+            return r, r
         both = jax.tree.map(lambda *a: np.concatenate(a), ending.outputs, ending.random)
         judged = jax.device_get(residuals(oracles, both, fresh, batch_size=batch_size))
-        r = jax.tree.map(lambda a: np.asarray(a[:count], np.float64), judged)
-        wide = jax.tree.map(lambda a: np.asarray(a[count:], np.float64), judged)
-    else:
-        r = jax.device_get(without_gradient(oracles, ending.outputs))
-        r = wide = jax.tree.map(lambda a: np.asarray(a, np.float64), r)
-    funs, violations = r.objective, r.feasibility
-    bad = ending.lost | ~np.isfinite(funs if usable else violations)
-    best = best_replica(funs, violations, bad | ending.diverged, tol)
+        judged = jax.tree.map(lambda a: np.array(a, np.float64), judged)
+        return jax.tree.map(lambda a: a[:count], judged), jax.tree.map(lambda a: a[count:], judged)
 
+    r, wide = evaluate()
     samples = None if oracles.exact else sample_count(fresh, batch_size)
-    one = jax.tree.map(lambda a: a[best], r)
-    if bad[best]:  # zero subgradients were never proved to be any
-        one = one._replace(criticality=np.nan)
-    cert = certificate(oracles, one, samples, "witness")
-    x = jnp.asarray(ending.outputs.x[best])
-    if oracles.exact and not bad[best] and not cert.is_kkt(tol):
-        exact = exact_certificate(oracles, x, jnp.asarray(one.gradient, x.dtype))
-        cert = exact if exact.worst < cert.worst else cert
+    bad = ending.lost | ~np.isfinite(r.objective if usable else r.feasibility)
+    relative = r.feasibility / r.scales.feasibility
+    best = best_replica(r.objective, relative, bad | ending.diverged, tol)
+    one, x = jax.tree.map(lambda a: a[best], r), jnp.asarray(ending.outputs.x[best])
+    if bad[best]:
+        cert = unproved(oracles, one, samples)
+    elif oracles.exact:
+        cert = strongest(oracles, x, one, tol)
+    else:
+        cert = decided(oracles, x, one, samples or 0, more, most, tol, batch_size)
 
-    success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol)
-    status = why(oracles, ending, best, cert, x, tol, success, bool(bad[best]))
-    notes = list(ending.notes)
+    success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol, relative=True)
+    status, notes, said = why(ending, best, success, bool(bad[best])), list(ending.notes), ""
+    known = None
+    if ending.early is None and not cert.relative("feasibility") <= tol:
+        known = best_known(oracles, ending, best, tol)
+    if known is not None:
+        for part in ending.outputs:
+            part[best] = 0.0
+        ending.outputs.x[best] = ending.outputs.y[best] = known.x
+        moved = jax.tree.map(lambda a: a[best], evaluate()[0])
+        r.objective[best], r.feasibility[best] = moved.objective, moved.feasibility
+        cert = unproved(oracles, moved, samples)
+        if oracles.exact and np.isfinite(moved.gradient).all():
+            x = jnp.asarray(ending.outputs.x[best])
+            cert = exact_certificate(oracles, x, jnp.asarray(moved.gradient, x.dtype))
+        if known.stuck:
+            status, said = Status.INFEASIBLE_STATIONARY, conflict(oracles, known.x)
+        else:
+            notes.append("The point returned is the one that the run started from.")
     lost = int(bad.sum())
     if 0 < lost < len(bad):
         notes.append(f"{lost} of {len(bad)} replicas met NaN or infinity and were left out.")
@@ -89,14 +128,44 @@ def judge(
     spread = None
     if usable and kept.all():
         spread = expectation(wide)
-    message = " ".join([describe(status, cert, tol), *notes])
-    return Verdict(best, status, success, message, cert, spread, funs, violations)
+    message = " ".join([describe(status, cert, tol), *([said] if said else []), *notes])
+    return Verdict(best, status, success, message, cert, spread, r.objective, r.feasibility)
 
 
-def sample_count(draws: PyTree, batch_size: int) -> int:
-    """Samples in two halves of equal size."""
-    leaves = jax.tree.leaves(draws)
-    return len(leaves[0]) // 2 * 2 * batch_size if leaves else 0
+def unproved(oracles: Oracles, one: Residuals, samples: int | None) -> Certificate:
+    """Of a point without a witness: zero subgradients were never proved to be any."""
+    return certificate(oracles, one._replace(criticality=np.nan), samples, "witness")
+
+
+def strongest(oracles: Oracles, x: Any, one: Residuals, tol: float) -> Certificate:
+    """What the witness proves, or what can be proved of x itself, if that is more."""
+    cert = certificate(oracles, one, None, "witness")
+    if cert.is_kkt(tol, relative=True):
+        return cert
+    exact = exact_certificate(oracles, x, jnp.asarray(one.gradient, x.dtype))
+    return exact if exact.worst_relative < cert.worst_relative else cert
+
+
+def best_known(oracles: Oracles, ending: Ending, best: int, tol: float) -> Restoration | None:
+    """The point of least violation among the end of a run, its start, and where these lead to.
+
+    None where a feasible point can be reached and the run did not make things worse: then it was
+    too short, and the constraints are not to blame.
+    """
+    everywhere = np.ones(oracles.structure.size)
+    end, start = ending.outputs.x[best], ending.start
+    restored = reduce_violation(oracles, end, everywhere, tol)
+    if start is not None and (restored.stuck or ending.diverged[best]):
+        other = reduce_violation(oracles, start, everywhere, tol)
+        if other.finite and NO_WORSE * other.violation <= restored.violation:
+            restored = other
+    if restored.stuck:
+        return restored
+    if ending.diverged[best] and start is not None:
+        known = violation(oracles, start)
+        if known < violation(oracles, end):
+            return Restoration(np.asarray(start), known, stuck=False, finite=True)
+    return None
 
 
 def without_gradient(oracles: Oracles, w: Witness) -> Residuals:
@@ -106,9 +175,10 @@ def without_gradient(oracles: Oracles, w: Witness) -> Residuals:
         c, J = constraints_and_jacobian(oracles, x)
         violated = oracles.active(c)
         nan = jnp.full((), jnp.nan, x.dtype)
+        one = jnp.ones((), x.dtype)
         return Residuals(
             nan, x * nan, nan, jnp.linalg.norm(x - y), jnp.linalg.norm(violated),
-            jnp.linalg.norm(violated @ J), nan, c * nan,
+            jnp.linalg.norm(violated @ J), nan, c * nan, nan, Scales(one, one, one, one, nan),
         )  # fmt: skip
 
     return jax.vmap(one)(w.x, w.y)
@@ -127,38 +197,37 @@ def best_replica(funs: Any, violations: Any, bad: Any, tol: float) -> int:
     return int(np.argmin(score))
 
 
-def why(
-    oracles: Oracles, ending: Ending, best: int, cert: Certificate, x: Any, tol: float,
-    success: bool, lost: bool,
-) -> Status:  # fmt: skip
+def why(ending: Ending, best: int, success: bool, lost: bool) -> Status:
     if ending.diverged[best]:
         return Status.DIVERGED
     if lost:
         return Status.NONFINITE
     if ending.early is not None:
         return ending.early
-    if success:
-        return Status.CONVERGED
-    if cert.feasibility > tol:
-        everywhere = np.ones(oracles.structure.size)
-        if reduce_violation(oracles, x, everywhere, tol).stuck:
-            return Status.INFEASIBLE_STATIONARY
-    return Status.BUDGET
+    return Status.CONVERGED if success else Status.BUDGET
 
 
 def describe(status: Status, cert: Certificate, tol: float) -> str:
+    said = status.value
     if status is Status.INFEASIBLE_STATIONARY:
-        return (
-            f"{status.value} There ||c|| = {cert.feasibility:.3g}: the constraints may have no "
-            "solution near here; try another start."
-        )
+        said += f" There ||c|| = {cert.feasibility:.3g}."
     if status is Status.BUDGET:
-        named = {
-            "criticality": cert.criticality,
-            "proximity": cert.proximity,
-            "feasibility": cert.feasibility,
-            "complementarity": cert.complementarity,
-        }
-        short = [f"{name} = {value:.2g}" for name, value in named.items() if not value <= tol]
-        return f"{status.value} Above tol = {tol:g}: {', '.join(short) or 'a negative multiplier'}."
-    return status.value
+        short = [above(cert, name) for name in RESIDUALS if not cert.bound(name, True) <= tol]
+        said += f" Above tol = {tol:g}: {', '.join(short) or 'a negative multiplier'}."
+    if cert.largest_multiplier > LARGE:
+        said += (
+            f" A multiplier is {cert.largest_multiplier:.1e} times as large as what it balances: "
+            "near this point the gradients of the constraints vanish, contradict each other, or "
+            "have units that are far apart, and a small residual says little there."
+        )
+    return said
+
+
+def above(cert: Certificate, name: str) -> str:
+    """A residual that is too large, with its error and its scale where they matter."""
+    value, error = getattr(cert, name), cert.criticality_error if name == "criticality" else 0.0
+    scale = getattr(cert, f"{name}_scale")
+    said = f"{name} = {value:.2g}"
+    if error > 0:
+        said += f" (at most {value + error:.2g})"
+    return said if scale < 1.05 else f"{said}, or {cert.bound(name, True):.2g} of {scale:.2g}"

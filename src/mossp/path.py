@@ -69,7 +69,7 @@ class Path:
             mark = "" if r.success else f"  {r.status.name}"
             rows.append(
                 f"{lam:10.4g} {count:8d} {r.fun:12.6g} {r.violation:10.1e} "
-                f"{r.certificate.worst:8.1e}{mark}"
+                f"{r.certificate.worst_relative:8.1e}{mark}"
             )
         return "\n".join(rows)
 

@@ -38,7 +38,7 @@ import numpy as np
 import scipy.sparse.linalg
 
 from mossp import keys
-from mossp.certificate import Witness
+from mossp.certificate import Witness, scales
 from mossp.constants import start_vector
 from mossp.data import Finite
 from mossp.dual import constrained_prox
@@ -65,7 +65,7 @@ class Polished(NamedTuple):
     """`improved`: whether the witness proves more than the point that came; else it is that one."""
 
     witness: Witness
-    residual: float
+    residual: float  # the largest, relative to its scale
     improved: bool
     steps: int
     gradients: int  # samples differentiated
@@ -133,6 +133,15 @@ class Polisher:
         """The largest residual that an element of dh(x) leaves."""
         slack, u = np.linalg.norm(self.slack(at)), np.linalg.norm(at.W + s_h)
         return max(self.violation(at), float(slack), float(u))
+
+    def relative(self, at: Look, u: np.ndarray) -> float:
+        """The largest residual relative to its scale, as a certificate has them."""
+        s_g, shortest = at.gradient + at.q @ at.J - at.W, self.regularizer.nearest_h(at.x, 0 * at.x)
+        sizes, m_E = np.abs(at.J) @ np.abs(at.x), self.oracles.m_E
+        S = scales(at.x, (at.gradient, s_g, np.asarray(shortest)), at.c, at.q, sizes, m_E)
+        parts = [np.linalg.norm(u) / S.criticality, self.violation(at) / S.feasibility]
+        worst = np.max([*parts, np.linalg.norm(self.slack(at)) / S.complementarity])
+        return float(worst) if np.isfinite(worst) and np.isfinite(at.F) else np.inf
 
     def penalty(self, at: Look) -> float:
         """F + nu |c|_1, whose minimisers are those of the problem once nu > |q|."""
@@ -411,7 +420,7 @@ class Polisher:
             best = after if patient or after.residual < best.residual else best
             stalled = after.residual >= 0.1 * at.residual
             tight = after.residual <= 1e-2 * tol and self.violation(after) <= 1e-3 * tol
-            if tight or (stalled and after.residual <= tol):
+            if tight or (stalled and self.relative(after, (after.x - after.p) / self.t) <= tol):
                 return first, best, k + 1
             at = after
         return first, best, STEPS
@@ -430,7 +439,8 @@ def polish(
     first, last, steps = polisher.run(x, tol, patient)
     end, s_h = last, np.asarray(polisher.regularizer.nearest_h(last.x, -last.W), np.float64)
     left = polisher.proved(end, s_h)
-    if not left <= tol:  # where the last proximal map leads there is another element of dh
+    if not polisher.relative(end, end.W + s_h) <= tol:
+        # Where the last proximal map leads there is another element of dh.
         last = polisher.with_multipliers(last, last.q)
         end, s_h = polisher.look(last.p, last.q), (last.x - last.p) / polisher.t - last.W
         left = polisher.proved(end, s_h)
@@ -439,12 +449,13 @@ def polish(
     as_feasible = polisher.violation(end) <= max(polisher.violation(first), tol)
     improved = left < first.residual and rise <= resolution and as_feasible
     if not improved:
-        end, left = first, first.residual
+        end = first
         s_h = np.asarray(polisher.regularizer.nearest_h(end.x, -end.W))
     s_g = end.gradient + end.q @ end.J - end.W
     witness = Witness(x=end.x, y=end.x, s_h=s_h, s_g=s_g, lam=end.q, rho=np.zeros(()))
     return Polished(
-        jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), left, improved, steps,
+        jax.tree.map(lambda a: np.asarray(a, x.dtype), witness),
+        polisher.relative(end, end.W + s_h), improved, steps,
         polisher.gradients, polisher.products, end.F,
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -307,6 +308,19 @@ class Oracles(eqx.Module):
             )
             if structure.size
         }
+
+    def constraint_names(self) -> list[str]:
+        """One for each entry of c, by the user's names: 'fpr', 'groups[2]', 'equality[0]'."""
+        names = []
+        for kind, structure in (
+            ("equality", self.equality_structure),
+            ("inequality", self.inequality_structure),
+        ):
+            for path, shape in zip(structure.paths, structure.shapes, strict=True):
+                called = repr(path) if path else kind
+                places = np.ndindex(*shape) if math.prod(shape) > 1 else [()]
+                names += [called + (f"[{', '.join(map(str, i))}]" if i else "") for i in places]
+        return names
 
 
 # What is checked before anything is compiled ----------------------------------------------

@@ -35,7 +35,7 @@ class Status(enum.Enum):
     NONFINITE = "A function of the problem returned NaN or infinity."
     INFEASIBLE_STATIONARY = (
         "The end point violates the constraints, and a search for a feasible point from there "
-        "stops at a stationary point of the violation."
+        "stops at a stationary point of the violation or hardly lowers it any more."
     )
     INTERRUPTED = "The run was interrupted (Ctrl-C or SIGTERM)."
     CHANGED = (
@@ -66,7 +66,7 @@ class Result:
     """The answer, what it is worth, and what it cost.
 
     x, fun, violation         the best replica's point, F there, ||(c_E, [c_I]_+)|| there
-    success                   whether the certificate holds at `tol`
+    success                   whether the certificate holds at `tol`: is_kkt(tol, relative=True)
     status, message           why the solve ended, in a word and in sentences
     certificate               judges x alone
     expectation               the paper's residuals: root mean squares over replicas
@@ -115,7 +115,7 @@ class Result:
             f"  violation ||c(x)||      {self.violation:.2e}",
             f"  certificate ({c.form}, {judged}), tolerance {self.tol:.0e}",
         ]
-        lines += [f"    {name:<23} {value:.2e}" for name, value in residual_rows(c)]
+        lines += [f"    {name:<24} {value:.2e}{more}" for name, value, more in residual_rows(c)]
         lines.append(
             f"  {self.gradients:,} sample gradients a replica, {self.seconds:.2f} s"
             f" (+ {self.compile_seconds:.2f} s to prepare and compile)"
@@ -136,15 +136,25 @@ class Result:
             raise CheckpointError(f"{path} is not a result that mossp saved: {error}.") from None
 
 
-def residual_rows(c: Certificate) -> list[tuple[str, float]]:
-    """The residuals in the order in which they are read."""
-    return [
-        ("criticality ||u||", c.criticality),
-        ("proximity ||x - y||", c.proximity),
-        ("feasibility ||c||", c.feasibility),
-        ("infeasible stat. ||J c||", c.infeasible_stationarity),
-        ("complementarity", c.complementarity),
-    ]
+def residual_rows(c: Certificate) -> list[tuple[str, float, str]]:
+    """The residuals in the order in which they are read, and what they are relative to scale."""
+    symbols = {
+        "criticality": "criticality ||u||",
+        "proximity": "proximity ||x - y||",
+        "feasibility": "feasibility ||c||",
+        "infeasible_stationarity": "infeasible stat. ||J c||",
+        "complementarity": "complementarity",
+    }
+    rows = []
+    for name, symbol in symbols.items():
+        more = ""
+        if name == "criticality" and c.criticality_error > 0:
+            more = f" + {c.criticality_error:.2e} (two standard errors)"
+        if getattr(c, f"{name}_scale", 1.0) > 1:
+            scale = getattr(c, f"{name}_scale")
+            more += f"  = {c.bound(name, relative=True):.2e} of {scale:.2e}"
+        rows.append((symbol, getattr(c, name), more))
+    return rows
 
 
 # A result as named arrays and JSON. ---------------------------------------------------------

@@ -95,8 +95,9 @@ def solve(
     schedule    "auto" needs nothing; "theorem", "corollary", "indexed", "paper",
                 "paper-averaging", or a rule from mossp.schedules
     replicas    independent runs from the same x0, side by side; the best one is returned
-    tol         what the certificate must meet for `success`. Left out, it is 1e-10 for methods that
-                are exact on the data at hand, 1e-2 for the others
+    tol         what the certificate must meet for `success`, relative to the size of its terms.
+                Left out, it is 1e-10 for methods that are exact on the data at hand, 1e-2 for the
+                others
     output      "last", "random" (of which the paper's theorems speak) or "best"
     dtype       "float64" or "float32"; the caller's JAX configuration is not touched
     callback    called with a `Progress` some 30 times; returning True stops the run
@@ -403,11 +404,12 @@ class Solve:
             outputs = self.polish_end(outputs)
         ending = Ending(
             outputs, watch.outputs("random"), watch.lost, watch.diverged, self.early,
-            self.notes + watch.notes,
+            self.notes + watch.notes, start=self.start,
         )  # fmt: skip
         verdict = judge(
-            self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws()
-        )
+            self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws(),
+            more=self.fresh_draws, most=self.samples_to_judge(),
+        )  # fmt: skip
         status, success, message = verdict.status, verdict.success, verdict.message
         if not self.same_functions():
             status, success = Status.CHANGED, False
@@ -459,13 +461,18 @@ class Solve:
             return False
         return self.oracles.same_functions(now)
 
-    def fresh_draws(self) -> PyTree:
+    def samples_to_judge(self) -> int:
+        """No more than the run took; those that are drawn anyway where its time is up."""
+        late = self.early is not None or self.seconds() >= self.a.seconds
+        return 0 if late else self.gradients()
+
+    def fresh_draws(self, number: int = 0) -> PyTree:
         """Samples that no step has seen, for a certificate without full gradients."""
         if self.oracles.exact:
             return None
         count = max(2, FRESH_SAMPLES // self.a.drawn)
         if self.stream is None:
-            rng = generator(self.a.seed, Purpose.CERTIFICATE)
+            rng = generator(self.a.seed, Purpose.CERTIFICATE, number=number)
             return self.oracles.source.draw(rng, count, self.a.drawn)
         batches = self.stream.take(min(count, STREAM_BLOCK))
         return with_dtype(stack(batches), self.a.dtype) if len(batches) >= 2 else None

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
-from mossp.certificate import Certificate
+from mossp.certificate import Certificate, scale_fields, scales
 from mossp.feasibility import constraints_and_jacobian, on_host
 from mossp.problem import Oracles, Problem
 from mossp.programs import compiled
@@ -47,7 +47,8 @@ def stationarity(problem: Problem, x: Any) -> float:
                 "result.certificate, which is estimated from fresh samples."
             )
         vector = jnp.asarray(Structure.of(x).ravel(x))
-        return shortest_residual(oracles, vector, full_gradient(oracles, vector))[0]
+        shortest, _ = shortest_residual(oracles, vector, full_gradient(oracles, vector))
+        return float(np.linalg.norm(shortest))
 
 
 @compiled
@@ -55,8 +56,9 @@ def full_gradient(oracles: Oracles, x: Vector) -> Vector:
     return oracles.full_gradient(x)
 
 
-def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[float, np.ndarray]:
-    """(the distance, the multipliers q that attain it)."""
+@np.errstate(over="ignore", invalid="ignore")
+def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[np.ndarray, np.ndarray]:
+    """(the shortest -u, the multipliers q that attain it)."""
     c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, x))
     x, g, regularizer = np.asarray(x, np.float64), np.asarray(g, np.float64), on_host(oracles)
     is_equality = np.arange(oracles.m) < oracles.m_E
@@ -88,7 +90,7 @@ def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[float, np
         q, r = np.maximum(q + step * p, least), trial
     full = np.zeros(oracles.m)
     full[rows] = q
-    return float(np.linalg.norm(r)), full
+    return r, full
 
 
 @compiled
@@ -107,18 +109,36 @@ def bounded_least_squares(A: np.ndarray, b: np.ndarray, lower: np.ndarray) -> np
 
 def exact_certificate(oracles: Oracles, x: Vector, g: Vector) -> Certificate:
     """The strongest proof there is for x itself: y = x and the shortest u."""
-    distance, q = shortest_residual(oracles, x, g)
-    c, J = (np.asarray(a) for a in constraints_and_jacobian(oracles, x))
+    r, q = shortest_residual(oracles, x, g)
+    return certificate_at(oracles, x, g, q, float(np.linalg.norm(r)))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a point may be far away
+def certificate_at(
+    oracles: Oracles, x: Vector, g: Vector, q: np.ndarray, criticality: float,
+    error: float = 0.0, samples: int | None = None,
+) -> Certificate:  # fmt: skip
+    """The residuals of x = y with the multipliers q, once ||u|| is known."""
+    c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, x))
     violated = np.where(np.arange(oracles.m) < oracles.m_E, c, np.maximum(c, 0))
     c_I, q_I = c[oracles.m_E :], q[oracles.m_E :]
+    x, g, regularizer = np.asarray(x, np.float64), np.asarray(g, np.float64), on_host(oracles)
+    terms = (
+        g,
+        np.asarray(regularizer.subgradient_g(x)),
+        np.asarray(regularizer.nearest_h(x, 0 * x)),
+    )
+    found = scales(x, terms, c, q, np.abs(J) @ np.abs(x), oracles.m_E)
     return Certificate(
-        criticality=distance,
+        criticality=criticality,
         proximity=0.0,
         feasibility=float(np.linalg.norm(violated)),
         infeasible_stationarity=float(np.linalg.norm(violated @ J)),
         complementarity=float(np.linalg.norm(np.minimum(q_I, -c_I))),
         multipliers=oracles.named(q),
         smallest_multiplier=float(q_I.min()) if q_I.size else float("inf"),
-        samples=None,
+        samples=samples,
         form="exact",
+        criticality_error=error,
+        **scale_fields(found),
     )

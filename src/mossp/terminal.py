@@ -56,6 +56,7 @@ def print_result(result: Any) -> None:
     table.add_column("certificate")
     table.add_column("")
     table.add_column("value", justify="right")
+    table.add_column("relative", justify="right")
     table.add_column("needed", justify="right")
     table.add_column("holds")
     marks = {
@@ -64,7 +65,7 @@ def print_result(result: Any) -> None:
         None: Text(numbers.NONE, style="dim"),
     }
     for row in certificate_rows(result):
-        table.add_row(row.name, row.symbol, row.value, row.bound, marks[row.holds])
+        table.add_row(row.name, row.symbol, row.value, row.relative, row.bound, marks[row.holds])
     console.print(table)
     mark, style = ("✓", "bold green") if result.success else ("✗", "bold red")
     verdict = Text(f"{mark} {result.status.name}: ", style=style).append(
@@ -156,7 +157,8 @@ def as_object(result: Any, names: Sequence[str] | None) -> dict[str, Any]:
     if names is not None:
         x = dict(zip(names, Structure.of(x).ravel(x).tolist(), strict=True))
     certificate = dataclasses.asdict(result.certificate)
-    certificate |= {"tol": result.tol, "holds": result.certificate.is_kkt(result.tol)}
+    holds = result.certificate.is_kkt(result.tol, relative=True)
+    certificate |= {"tol": result.tol, "holds": holds}
     return jsonable(
         {
             "x": x,

@@ -122,7 +122,8 @@ class Watch:
         both = jax.tree.map(lambda *a: np.concatenate(a), carry.last, carry.random)
         judged = jax.device_get(residuals(self.oracles, both, None, batch_size=batch_size))
         each = [jax.tree.map(lambda a, r=r: a[r], judged) for r in range(self.loop.replicas)]
-        return all(certificate(self.oracles, r, None, "witness").is_kkt(tol) for r in each)
+        found = [certificate(self.oracles, r, None, "witness") for r in each]
+        return all(one.is_kkt(tol, relative=True) for one in found)
 
     def outputs(self, which: str) -> Witness:
         """The witness of every replica; lost replicas stand at their last finite point."""

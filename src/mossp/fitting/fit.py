@@ -272,6 +272,7 @@ def as_model(
                 k: v if isinstance(v, bool) else float(v) for k, v in certificate.items()
             },
             "status": result.status.name,
+            "message": result.message,
             "objective": float(result.fun),
             "violation": float(result.violation),
             "scores": scores,

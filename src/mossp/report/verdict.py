@@ -21,7 +21,8 @@ class Row(NamedTuple):
     name: str
     symbol: str
     value: str
-    bound: str  # what it is held against
+    relative: str  # the value in units of its scale
+    bound: str  # what that is held against
     holds: bool | None  # None: shown for information, and not part of the verdict
     meaning: str
 
@@ -55,7 +56,12 @@ def certificate_rows(result: Result) -> list[Row]:
     bound = f"≤ {numbers.tolerance(tol)}"
 
     def row(name: str, symbol: str, value: float, meaning: str) -> Row:
-        return Row(name, symbol, numbers.residual(value), bound, bool(value <= tol), meaning)
+        error = c.criticality_error if name == "criticality" else 0.0
+        shown = numbers.residual(value) + (f" + {numbers.residual(error)}" if error > 0 else "")
+        relative = c.bound(name, relative=True)
+        return Row(
+            name, symbol, shown, numbers.residual(relative), bound, bool(relative <= tol), meaning
+        )
 
     rows = [
         row("criticality", "‖u‖", c.criticality, "what is left of the stationarity condition"),
@@ -71,12 +77,14 @@ def certificate_rows(result: Result) -> list[Row]:
         rows += [
             row("complementarity", "‖min(λ, −c)‖", c.complementarity,
                 "an inequality has slack or a multiplier, not both"),
-            Row("smallest multiplier", "min λ", numbers.residual(c.smallest_multiplier), "≥ 0",
+            Row("smallest multiplier", "min λ", numbers.residual(c.smallest_multiplier),
+                numbers.NONE, "≥ 0",
                 bool(c.smallest_multiplier >= 0), "multipliers of inequalities are not negative"),
         ]  # fmt: skip
     rows.append(
         Row("infeasible stationarity", "‖J c‖", numbers.residual(c.infeasible_stationarity),
-            numbers.NONE, None, "small with a large violation: stuck away from the constraints")
+            numbers.NONE, numbers.NONE, None,
+            "small with a large violation: stuck away from the constraints")
     )  # fmt: skip
     return rows
 

@@ -98,7 +98,7 @@ class Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _keep(self, results: list[Result]) -> None:
         self.results_ = results
         self.certificates_ = [result.certificate for result in results]
-        self.certificate_ = max(self.certificates_, key=lambda c: c.worst)
+        self.certificate_ = max(self.certificates_, key=lambda c: c.worst_relative)
         self.violation_ = max(result.violation for result in results)
         self.n_iter_ = max(1, *(result.steps for result in results))
 
