@@ -18,6 +18,7 @@ import mossp
 from mossp import certificate as certificates
 from mossp import fresh, losses, schedules
 from mossp.certificate import Certificate, Residuals, Witness, value_and_gradients
+from mossp.stationarity import exact_certificate
 
 N, n, BATCH = 200, 6, 16
 rng = np.random.default_rng(0)

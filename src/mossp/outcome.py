@@ -103,7 +103,7 @@ def judge(
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol, relative=True)
     status, notes, said = why(ending, best, success, bool(bad[best])), list(ending.notes), ""
     known = None
-    if ending.early is None and not cert.relative("feasibility") <= tol:
+    if ending.early is None and not cert.bound("feasibility", relative=True) <= tol:
         known = best_known(oracles, ending, best, tol)
     if known is not None:
         for part in ending.outputs:
