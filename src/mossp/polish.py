@@ -49,7 +49,7 @@ from mossp.stationarity import ACTIVE, bounded_least_squares
 
 Vector = Any
 
-STEPS = 40
+STEPS, MORE = 40, 5  # and how many times more where nothing comes afterwards
 HALVINGS, RAISES = 8, 4
 MODEL_STEPS, MODEL_ACCURACY = 1000, 1e-3
 STEPS_TOGETHER = 100  # of a model, between two looks at the budget
@@ -460,7 +460,9 @@ class Polisher:
             if done or int(at.k) >= most:
                 return np.asarray(at.x, float), np.asarray(at.q, float), float(violation)
 
-    def run(self, x: np.ndarray, tol: float, patient: bool) -> tuple[Look, Look, int]:
+    def run(
+        self, x: np.ndarray, tol: float, patient: bool, last: bool = False
+    ) -> tuple[Look, Look, int]:
         """(the pair at the start, the pair at the end, steps)."""
         self.gradients += row_count(self.oracles)
         first = at = best = self.evaluate(x, np.zeros(self.oracles.m))
@@ -472,7 +474,7 @@ class Polisher:
             self.paid(first)
             if patient and len(x) <= DENSE:  # compiled with the rest, not by the run that needs it
                 self.minimum(at, np.eye(len(x)) / self.long, np.linalg.norm(at.J, axis=1))
-            while k < STEPS:
+            while k < (STEPS * MORE if last else STEPS):
                 self.budget.allow(self.before + self.cost)
                 after = self.patient_step(at) if patient else self.step(at)
                 if after is None:
@@ -493,16 +495,17 @@ class Polisher:
 
 def polish(
     oracles: Oracles, x: Vector, tol: float, patient: bool = True, budget: Budget | None = None,
-    patience: float = np.inf, before: float = 0.0,
+    patience: float = np.inf, before: float = 0.0, last: bool = False,
 ) -> Polished:  # fmt: skip
     """The KKT point that x leads to, with its proof; x itself where none is better.
 
     A patient search need not start near it. It ends where the budget does, of which `before` has
-    been spent, or after `patience` samples that have not made the residual fall to a tenth.
+    been spent, or after `patience` samples that have not made the residual fall to a tenth. The
+    `last` attempt may take more steps.
     """
     x = np.asarray(x)
     polisher = Polisher(oracles, x, budget, patience, before)
-    first, last, steps = polisher.run(x, tol, patient)
+    first, last, steps = polisher.run(x, tol, patient, last)
     end, s_h = last, np.asarray(polisher.regularizer.nearest_h(last.x, -last.W), np.float64)
     left = polisher.proved(end, s_h)
     if not left <= tol:  # where the last proximal map leads there is another element of dh

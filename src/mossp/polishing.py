@@ -19,10 +19,10 @@ from mossp.problem import Oracles
 PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
 RIVAL = -1  # its place among the replicas in a checkpoint
 FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
-# What polishing may cost without success, in gradients: so many for each of the run's steps' own,
-SHARE = 50
-# and in any case this many divided by the number of variables, which takes about a second.
-LITTLE = 10**9
+# What polishing may cost without success, in gradients: so many for each that the run's steps take,
+SHARE = 20
+# and in any case this many divided by the number of variables: some ten seconds.
+LITTLE = 10**10
 FEWEST_LOOKS = 4  # passes over the data, without which an attempt is not begun
 
 
@@ -40,8 +40,10 @@ class Polishing:
         self.tried = -1  # the step at which it was tried last
         self.ended = ""  # what was used up by the last attempt that was cut short
         self.replica = 0  # which one is being polished
-        size = oracles.structure.size
-        self.affordable = max(SHARE * planned, LITTLE / size)
+        self.least_seconds = 0.0  # that the first attempt may take to compile: as long as the steps
+        # Newton's method always arrives on a convex problem.
+        limited = max(SHARE * planned, LITTLE / oracles.structure.size)
+        self.affordable = np.inf if oracles.relaxable else limited
         self.in_vain = 0  # what attempts have cost that led nowhere
 
     @property
@@ -52,7 +54,7 @@ class Polishing:
         """One attempt, within what is affordable: half of that is kept for the last one."""
         half = self.affordable / 2
         patience = half if last else max(half - self.in_vain, 0) / 2
-        found = polish(oracles, x, self.tol, patient, self.budget, patience, self.cost)
+        found = polish(oracles, x, self.tol, patient, self.budget, patience, self.cost, last)
         self.ended = found.ended or self.ended
         return found
 
@@ -69,7 +71,9 @@ class Polishing:
     def possible(self) -> bool:
         """Whether the budget has room for an attempt."""
         looks = FEWEST_LOOKS * row_count(self.oracles)
-        return not self.budget.late and self.cost + looks <= self.budget.samples
+        seconds = self.budget.limit - self.budget.seconds()
+        first = 0.0 if self.tried >= 0 else self.least_seconds
+        return seconds > first and self.cost + looks <= self.budget.samples
 
     def attempt(self, k: int, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
         """Whether every replica that is not given up has led to a KKT point at tol."""

@@ -198,8 +198,10 @@ class Solve:
                         self.polishing.relax(self.start)
                     spent = self.budget.seconds()
                     self.note_stops()
+                    began = time.perf_counter()
                     if self.watch.first.finite.all() and not self.arrived and self.a.steps:
                         self.loop.compile()
+                    self.polishing.least_seconds = time.perf_counter() - began
                     self.budget.start(spent)
                     self.compile_seconds = time.perf_counter() - self.began - (spent - before)
                     self.iterate()
