@@ -3,9 +3,9 @@
     python benchmarks/robust.py                 all 300
     python benchmarks/robust.py 3 product ratio   three a family, of these families
 
-Twenty families of 15 problems with up to 10 variables: polynomials, exponentials, logarithms, products and
-ratios, with equalities and inequalities. Losses are multiplied by 1e-4 to 1e4, constraints by 1e-2 to
-1e2. `mossp.solve` with its defaults, SLSQP and trust-constr with exact derivatives start from the
+Twenty families of 15 problems with up to 10 variables: polynomials, exponentials, logarithms,
+products and ratios, with equalities and inequalities. Losses are multiplied by 1e-4 to 1e4,
+constraints by 1e-2 to 1e2. `mossp.solve` with its defaults, SLSQP and trust-constr with exact derivatives start from the
 same point. An answer counts as solved where NumPy finds a KKT point there, in the units of the
 problem before it was scaled; a false success is one that says so and is none.
 """
@@ -129,7 +129,7 @@ def rosenbrock_value(p: Any, x: Any) -> Any:
 def monomials(p: Any, x: Any) -> Any:
     """Posynomials, one a row of exponents: sum_k w_k prod_i x_i^E_ki."""
     E, w = p
-    return jnp.sum(w * jnp.prod(x ** E, axis=1))
+    return jnp.sum(w * jnp.prod(x**E, axis=1))
 
 
 @family
@@ -450,7 +450,9 @@ def with_scipy(case: Case, o: Oracles, method: str) -> tuple[np.ndarray, bool]:
     if method == "SLSQP":
         options: dict[str, Any] = {"maxiter": 1000, "ftol": 1e-15}
         if case.equality is not None:
-            given.append({"type": "eq", "fun": lambda x: o.c(x)[:m_E], "jac": lambda x: o.J(x)[:m_E]})
+            given.append(
+                {"type": "eq", "fun": lambda x: o.c(x)[:m_E], "jac": lambda x: o.J(x)[:m_E]}
+            )
         if case.inequality is not None:
             given.append(
                 {"type": "ineq", "fun": lambda x: -o.c(x)[m_E:], "jac": lambda x: -o.J(x)[m_E:]}
@@ -493,7 +495,7 @@ def main() -> None:
             theirs = [with_scipy(case, o, method) for method in ("SLSQP", "trust-constr")]
             row = [ours, *(solved(o, x, case) for x, _ in theirs), r.success and not ours, spent]
             rows.setdefault(case.family, []).append(row)
-            if not ours and any(row[1:3]) or row[3]:
+            if (not ours and any(row[1:3])) or row[3]:
                 print(f"  {case.family} {case.number}: {r.status.name} {row[:3]} {r.message}")
     print(f"{'family':<28}{'problems':>9}{'mossp':>7}{'SLSQP':>7}{'trust-constr':>14}{'false':>7}")
     total = np.zeros(5)

@@ -493,6 +493,7 @@ class Polisher:
         return first, best, k
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a trial point that overflows is not taken
 def polish(
     oracles: Oracles, x: Vector, tol: float, patient: bool = True, budget: Budget | None = None,
     patience: float = np.inf, before: float = 0.0, last: bool = False,
@@ -505,13 +506,13 @@ def polish(
     """
     x = np.asarray(x)
     polisher = Polisher(oracles, x, budget, patience, before)
-    first, last, steps = polisher.run(x, tol, patient, last)
-    end, s_h = last, np.asarray(polisher.regularizer.nearest_h(last.x, -last.W), np.float64)
+    first, end, steps = polisher.run(x, tol, patient, last)
+    s_h = np.asarray(polisher.regularizer.nearest_h(end.x, -end.W), np.float64)
     left = polisher.proved(end, s_h)
     if not left <= tol:  # where the last proximal map leads there is another element of dh
-        last = polisher.with_multipliers(last, last.q)
+        at = polisher.with_multipliers(end, end.q)
         polisher.gradients += row_count(oracles)
-        end, s_h = polisher.evaluate(last.p, last.q), (last.x - last.p) / polisher.t - last.W
+        end, s_h = polisher.evaluate(at.p, at.q), (at.x - at.p) / polisher.t - at.W
         left = polisher.proved(end, s_h)
     rise = polisher.penalty(end) - polisher.penalty(first)
     resolution = 1e3 * float(np.finfo(x.dtype).eps) * (1 + abs(first.F))

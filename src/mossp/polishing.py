@@ -1,8 +1,8 @@
 """The polishing of a run: which replicas, when, at what cost, and what a checkpoint keeps of it.
 
-A Newton step on n variables takes up to n Hessian-vector products over all of the data: for a linear
-model that is little beside the run, for a network it is more than all of it. So an attempt goes on
-as long as it pays, and what has not paid is limited by a multiple of what the run itself costs.
+A Newton step on n variables takes up to n Hessian-vector products over all of the data: for a
+linear model that is little beside the run, for a network it is more than all of it. So an attempt
+goes on as long as it pays, and what has not paid is limited by a multiple of what the run costs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Polishing:
     def cost(self) -> int:
         return self.gradients + PRODUCT * self.products
 
-    def polish(self, oracles: Oracles, x: np.ndarray, patient: bool = True, last: bool = False) -> Polished:
+    def polish(
+        self, oracles: Oracles, x: np.ndarray, patient: bool = True, last: bool = False
+    ) -> Polished:
         """One attempt, within what is affordable: half of that is kept for the last one."""
         half = self.affordable / 2
         patience = half if last else max(half - self.in_vain, 0) / 2
@@ -137,7 +139,9 @@ class Polishing:
             return "It ended early, and was not polished."
         why = f": {self.ended}" if self.ended else ""
         if self.rival is not None:
-            return f"This is the answer that the convex part leads to; polishing the run ended{why}."
+            return (
+                f"This is the answer that the convex part leads to; polishing the run ended{why}."
+            )
         return f"Polishing found nothing better{why}."
 
     def into(self, outputs: Witness, values: np.ndarray) -> np.ndarray:

@@ -162,7 +162,9 @@ class Solve:
         self.stream = problem.data if isinstance(problem.data, Stream) else None
         self.notes: list[str] = []
         self.interrupt = Interrupt()
-        steps = cost(problem, arguments.method, arguments.rule, arguments.steps, arguments.batch_size)
+        steps = cost(
+            problem, arguments.method, arguments.rule, arguments.steps, arguments.batch_size
+        )
         self.budget = Budget(
             self.interrupt, arguments.seconds, arguments.gradients - steps, self.reported
         )
@@ -182,7 +184,7 @@ class Solve:
         check_mean(problem, self.oracles, self.given, arguments.dtype)
 
     def run(self) -> Result:
-        with self.interrupt as interrupt:
+        with self.interrupt:
             self.loop = self.prepare()
             rows, count = self.trace_rows()
             self.watch = Watch(
@@ -417,7 +419,7 @@ class Solve:
         return self.called_back(xs, seen.objective, seen.violation, "steps")
 
     def reported(self, x: np.ndarray, F: float, violation: float, residual: float) -> bool:
-        """What polishing has reached, for the bar and the callback; whether that asks for an end."""
+        """What polishing has reached, for bar and callback; whether that asks for an end."""
         if time.perf_counter() - self.reported_at < REPORT_SECONDS:
             return False
         self.bar.show(self.loop.k, F, violation, f"polishing, residual {residual:.0e}")

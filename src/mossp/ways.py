@@ -36,9 +36,7 @@ class Way(NamedTuple):
     arguments: Arguments
 
 
-def best_way(
-    arguments: Arguments, oracles: Oracles, run: Callable[[Arguments], Result]
-) -> Result:
+def best_way(arguments: Arguments, oracles: Oracles, run: Callable[[Arguments], Result]) -> Result:
     """The first way where it succeeds, untouched; else the best of all."""
     best = first = run(arguments)
     if not worth_more(arguments, oracles, first):
