@@ -5,7 +5,8 @@
 
 Twenty families of 15 problems with up to 10 variables: polynomials, exponentials, logarithms,
 products and ratios, with equalities and inequalities. Losses are multiplied by 1e-4 to 1e4,
-constraints by 1e-2 to 1e2. `mossp.solve` with its defaults, SLSQP and trust-constr with exact derivatives start from the
+constraints by 1e-2 to 1e2. `mossp.solve` with its defaults, SLSQP and trust-constr with exact
+derivatives start from the
 same point. An answer counts as solved where NumPy finds a KKT point there, in the units of the
 problem before it was scaled; a false success is one that says so and is none.
 """
