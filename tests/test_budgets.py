@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
+import time
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,8 @@ import mossp.loop
 from mossp import METHODS, SVRG, Status
 from mossp.arguments import checked_tol
 from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
+
+polish = importlib.import_module("mossp.polish")
 
 N, n, BATCH = 32, 3, 4
 X = np.random.default_rng(0).normal(size=(N, n)) + 1.0
@@ -317,3 +321,51 @@ def test_phase_one_goes_no_further_than_needed(method, l, C):
     """One Newton step for ||x||^2 = 1 leaves about v^2 / 4 of a violation v, a second one v^4."""
     enough = math.sqrt(C * 4096**-l)
     assert violation_at_the_start(method, C, 1.01 * enough) > enough**2 / 8
+
+
+# Budgets that polishing keeps ---------------------------------------------------------------------
+
+
+def wavy(x, rows):
+    """Not convex, so that Newton's method takes some steps."""
+    return 0.5 * jnp.mean((jnp.tanh(rows @ x) - 0.5) ** 2) + 0.01 * jnp.sum(x**4)
+
+
+@pytest.mark.parametrize("budget", [2_000, 20_000])
+def test_polishing_keeps_to_a_budget_in_gradients(budget):
+    problem = mossp.Problem(wavy, X, mossp.MCP(0.01, 3.0), equality=ball)
+    r = mossp.solve(problem, START, method="mossp-p", gradients=budget, polish=True, tol=1e-10)
+    bare = mossp.solve(problem, START, method="mossp-p", steps=r.steps, tol=1e-10)
+    products = r.hessian_products - bare.hessian_products
+    assert products > 0 and bare.gradients <= budget / 2
+    assert r.gradients + 2 * products <= budget
+
+
+def test_polishing_is_counted_in_seconds_and_ends_with_them(monkeypatch):
+    """Every look at the data takes a tenth of a second, so that Newton's method cannot arrive."""
+    look = polish.Polisher.evaluate
+
+    def wait(self, x, q):
+        time.sleep(0.1)
+        return look(self, x, q)
+
+    problem = mossp.Problem(wavy, X, mossp.MCP(0.01, 3.0), equality=ball)
+    given = {"method": "mossp-p", "steps": 20, "polish": True, "tol": 1e-13}
+    mossp.solve(problem, START, **given)  # compiles
+    monkeypatch.setattr(polish.Polisher, "evaluate", wait)
+    r = mossp.solve(problem, START, **given, seconds=0.35)
+    assert 0.1 <= r.seconds <= 0.35 + 1.0 and r.steps == 20
+    assert "not polished" not in r.message
+
+
+def test_a_resumed_run_has_spent_no_negative_time_compiling(tmp_path):
+    given = {"method": "mossp-p", "steps": 40, "schedule": FLAT, "checkpoint": tmp_path / "run"}
+
+    def wait(progress):
+        time.sleep(0.2)
+        return progress.step >= 20
+
+    first = mossp.solve(EQUAL, START, **given, callback=wait, trace=2)
+    again = mossp.solve(EQUAL, START, **given, trace=2)
+    assert first.seconds >= 0.2 and again.seconds >= first.seconds
+    assert again.compile_seconds >= 0

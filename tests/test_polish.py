@@ -7,6 +7,7 @@ from a short stochastic proximal method in NumPy, so that few programs are compi
 from __future__ import annotations
 
 import functools
+import importlib
 import signal
 import time
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ import scipy.sparse
 
 import mossp
 from mossp import polish as module
+from mossp.budget import Budget
 from mossp.polish import Polisher, polish, tangential
 from mossp.polishing import Polishing
 
@@ -346,7 +348,7 @@ def test_poor_points_do_not_get_worse(name, which):
         return value(x) + float(CASES[name].reg(x)) + nu * c.sum()
 
     for x, found, nu in seen:
-        assert found.residual <= Polisher(oracles, x).start(x).residual
+        assert found.residual <= Polisher(oracles, x).run(x, TOL, False)[0].residual
         if found.improved:
             after = getattr(found.witness, which)
             assert penalty(after, nu) <= penalty(x, nu) + 1e-12
@@ -698,6 +700,93 @@ def test_a_resumed_run_keeps_the_answer_of_the_further_starts(tmp_path):
     assert stopped.status is mossp.Status.STOPPED
     resumed = mossp.solve(problem, np.zeros(30), checkpoint=path)
     assert resumed.success and resumed.fun == pytest.approx(whole.fun, rel=1e-12)
+
+
+# What it may cost --------------------------------------------------------------------------------
+
+
+def valley(x):
+    """A narrow curved valley, in which Newton's method from afar takes many short steps."""
+    return jnp.sum(10 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
+
+
+AFAR = np.array([-1.5, 2.0, -1.0, 1.5])
+
+
+def test_a_budget_in_samples_ends_it():
+    oracles = mossp.Problem(valley).oracles(AFAR)
+    whole = polish(oracles, AFAR, TOL)
+    cost = whole.gradients + 2 * whole.products
+    assert whole.residual <= TOL and not whole.ended
+    for samples in (20, cost // 3, cost - 20):
+        found = polish(oracles, AFAR, TOL, budget=Budget(samples=samples))
+        assert found.gradients + 2 * found.products <= samples
+        assert found.ended == "the gradients were used up" and found.residual > TOL
+        assert found.value <= float(valley(AFAR))
+
+
+def test_what_others_have_spent_counts():
+    oracles = mossp.Problem(valley).oracles(AFAR)
+    found = polish(oracles, AFAR, TOL, budget=Budget(samples=1000), before=980)
+    assert found.gradients + 2 * found.products <= 20
+
+
+def test_no_time_is_left():
+    oracles = mossp.Problem(valley).oracles(AFAR)
+    found = polish(oracles, AFAR, TOL, budget=Budget(seconds=0.0))
+    assert found.ended == "the time was used up" and found.steps == 0
+    assert np.array_equal(found.witness.x, AFAR)
+
+
+def test_an_attempt_that_does_not_pay_is_given_up():
+    oracles = mossp.Problem(valley).oracles(AFAR)
+    found = polish(oracles, AFAR, TOL, patience=30)
+    assert "did not fall for what it cost" in found.ended and found.residual > TOL
+    near = polish(oracles, np.ones(4) + 1e-3, TOL, patience=30)  # falls by more with every step
+    assert near.residual <= TOL and near.gradients + 2 * near.products > 30
+
+
+def test_a_large_loss_is_polished_to_what_rounding_leaves():
+    def large(x):
+        return 1e7 * valley(x)
+
+    oracles = mossp.Problem(large, equality=lambda x: x @ x - 2.0).oracles(AFAR)
+    found = polish(oracles, np.full(4, np.sqrt(0.5)), TOL, last=True)
+    assert found.residual <= TOL
+    at, s = found.witness, np.linalg.norm(jax.grad(large)(found.witness.x))
+    u = np.asarray(jax.grad(large)(at.x)) + 2 * at.lam[0] * at.x
+    assert np.linalg.norm(u) <= 1e-10 * max(1.0, s)
+
+
+def test_the_callback_goes_on_while_polishing(monkeypatch):
+    monkeypatch.setattr(importlib.import_module("mossp.solve"), "REPORT_SECONDS", 0.0)
+    seen = []
+    given = {"method": "sqp-dc", "polish": True, "tol": 1e-10, "steps": 1}
+    result = mossp.solve(mossp.Problem(valley), AFAR, callback=seen.append, **given)
+    polishing = [p for p in seen if p.doing == "polishing"]
+    assert len(polishing) >= 5 and all(p.step == 1 for p in polishing)
+    assert np.array_equal(polishing[-1].x[0], result.x)
+    assert polishing[-1].objective[0] == pytest.approx(result.fun, abs=1e-12)
+    times = [p.seconds for p in seen]
+    assert times == sorted(times) and times[-1] <= result.seconds
+
+    def stop(progress):
+        return progress.doing == "polishing"
+
+    stopped = mossp.solve(mossp.Problem(valley), AFAR, callback=stop, **given)
+    assert stopped.status is mossp.Status.STOPPED and not stopped.success
+    assert stopped.gradients < result.gradients and "not polished" not in stopped.message
+
+
+def test_a_certified_candidate_is_returned_though_no_replica_was_polished():
+    X, y = rows_of()
+    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
+    whole = mossp.solve(problem, np.zeros(30))
+    stopped = mossp.solve(problem, np.zeros(30), callback=lambda progress: True)
+    assert stopped.status is mossp.Status.STOPPED
+    assert mossp.stationarity(problem, stopped.x) <= 1e-10
+    assert stopped.certificate.is_kkt(1e-10) and stopped.fun <= whole.fun + 0.05
+    assert "convex part" in stopped.message and "not polished" not in stopped.message
 
 
 def test_few_entries_of_many_take_few_columns():

@@ -44,6 +44,8 @@ class Arguments:
     name: str
     steps: int  # K; with a budget in seconds alone, a number that is never reached
     seconds: float
+    gradients: float  # those of the steps included; infinite unless they are limited
+    limited: bool  # whether a budget was given
     batch_size: int  # samples behind one gradient
     rule: Rule
     replicas: int
@@ -107,12 +109,17 @@ def checked(
         )
     if method.momentum.full:
         batch = problem.samples or batch
+    K = checked_steps(
+        problem, method, rule, steps, gradients, seconds, batch, bool(chosen), bool(polish)
+    )
     return Arguments(
         x0=x0,
         method=method,
         name=name,
-        steps=checked_steps(problem, method, rule, steps, gradients, seconds, batch, bool(chosen)),
+        steps=K,
         seconds=math.inf if seconds is None else positive("seconds", seconds),
+        gradients=math.inf if gradients is None else whole("gradients", gradients, 1),
+        limited=any(given is not None for given in (steps, gradients, seconds)),
         batch_size=batch,
         rule=rule,
         replicas=max(replicas, starts),
@@ -203,12 +210,19 @@ def checked_steps(
     seconds: Any,
     batch: int,
     chosen: bool = False,
+    polish: bool = False,
 ) -> int:
-    """K, from steps, from a budget in gradients, or from the size of the data."""
+    """K, from steps, from a budget in gradients, or from the size of the data.
+
+    Half of a budget in gradients is left for polishing.
+    """
     K = None if steps is None else whole("steps", steps, 1)
     if gradients is not None:
         budget = whole("gradients", gradients, 1)
         affordable = steps_within(budget, lambda K: cost(problem, method, rule, K, batch))
+        if polish and affordable > 1:
+            half = lambda K: 2 * cost(problem, method, rule, K, batch)  # noqa: E731
+            affordable = max(steps_within(budget, half), 1)
         if affordable < 1:
             raise ValueError(
                 f"A budget of {budget} gradients is less than one step, which takes "

@@ -158,6 +158,7 @@ class Loop:
         self.shards, self.replicas, self.events, self.tuner = shards, replicas, events, tuner
         self.k = 0
         self.anchors = 0  # full gradients taken
+        self.prepared = -1  # the step for which all that is due has been done
         self.longest = FIRST_CHUNK
         self._pool = ThreadPoolExecutor(len(shards)) if len(shards) > 1 else None
         self._x64 = bool(jax.config.read("jax_enable_x64"))
@@ -167,14 +168,17 @@ class Loop:
             self._pool.shutdown()
 
     def compile(self) -> None:
+        """All that steps need; what is due before the first one is done by the way."""
+        self.prepare_step()
         self.shards[0].compile(self.k)  # the others share its program
 
     def prepare_step(self) -> None:
         """What is due before step k: constants measured again, an anchor refreshed."""
         tune = self.tuner is not None and self.k in self.events.retune_at
         anchor = bool(self.events.anchor_every) and self.k % self.events.anchor_every == 0
-        if not tune and not anchor:
+        if self.k == self.prepared or not (tune or anchor):
             return
+        self.prepared = self.k
 
         def prepare(shard: Shard) -> None:
             if tune and self.tuner is not None:

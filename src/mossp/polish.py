@@ -38,27 +38,31 @@ import numpy as np
 import scipy.sparse.linalg
 
 from mossp import keys
+from mossp.budget import PRODUCT, Budget, UsedUp
 from mossp.certificate import Witness, scales
 from mossp.constants import start_vector
 from mossp.data import Finite
 from mossp.dual import constrained_prox
 from mossp.feasibility import constraints_and_jacobian, into_domain, on_host
-from mossp.interrupt import Interrupt
 from mossp.problem import Oracles
 from mossp.programs import compiled
 from mossp.stationarity import ACTIVE, bounded_least_squares
 
 Vector = Any
 
-STEPS = 40
+STEPS, MORE = 40, 5  # and how many times more where nothing comes afterwards
 HALVINGS, RAISES = 8, 4
 MODEL_STEPS, MODEL_ACCURACY = 1000, 1e-3
+STEPS_TOGETHER = 100  # of a model, between two looks at the budget
 DAMPING = (1e-8, 1e-4, 1e-2)  # of a model
 SHORT = 0.1  # a short t, in units of a long one
 SOME_ROWS = 2**16  # of many, for the Hessian
 DENSE = 2000  # variables beyond which no Hessian is formed
 COLUMNS, FEWEST_COLUMNS = 256, 32  # of the Hessian, formed in one pass over the data
 CURVATURE = 1e-10  # relative: less than this counts as none
+
+
+PAID = 0.1  # what the residual must fall to for the patience that an attempt is given
 
 
 class Polished(NamedTuple):
@@ -71,6 +75,7 @@ class Polished(NamedTuple):
     gradients: int  # samples differentiated
     products: int  # samples behind Hessian-vector products
     value: float  # F
+    ended: str = ""  # what was used up, where that ended it
 
 
 class Look(NamedTuple):
@@ -89,10 +94,20 @@ class Look(NamedTuple):
 
 
 class Polisher:
-    """Newton's method from one point. Counts what it costs."""
+    """Newton's method from one point. Counts what it costs.
 
-    def __init__(self, oracles: Oracles, x: Vector, interrupt: Interrupt | None = None) -> None:
-        self.interrupt = interrupt or Interrupt()
+    It ends where the budget does, or after `patience` samples in which the residual has not fallen
+    to a tenth.
+    """
+
+    def __init__(
+        self, oracles: Oracles, x: Vector, budget: Budget | None = None, patience: float = np.inf,
+        before: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.budget, self.patience = budget or Budget(), patience
+        self.before = before  # samples of the budget that others have spent
+        self.mark = (np.inf, 0.0)  # the last residual that paid, and the cost until then
+        self.ended = ""
         self.oracles, self.regularizer = oracles, on_host(oracles)
         self.some = thinned(oracles)  # rows for the Hessian
         self.secants: tuple[Any, list[np.ndarray]] = (None, [])
@@ -103,14 +118,35 @@ class Polisher:
         self.gradients, self.products, self.nu = 0, 0, 0.0
         self.t = self.long = 1.0
 
+    @property
+    def cost(self) -> int:
+        return self.gradients + PRODUCT * self.products
+
+    def pay(self, gradients: int = 0, products: int = 0) -> None:
+        """Before a pass over the data; a last look at the end point must still be affordable."""
+        ahead = self.cost + gradients + PRODUCT * products
+        self.budget.allow(self.before + ahead + row_count(self.oracles))
+        if ahead - self.mark[1] > self.patience:
+            raise UsedUp("the residual did not fall for what it cost")
+        self.gradients += gradients
+        self.products += products
+
+    def paid(self, at: Look) -> None:
+        """Notes where the residual has fallen enough to go on for as long again."""
+        if at.residual <= PAID * self.mark[0]:
+            self.mark = (at.residual, self.cost)
+
     def look(self, x: np.ndarray, q: np.ndarray) -> Look:
+        self.pay(gradients=row_count(self.oracles))
+        return self.evaluate(x, q)
+
+    def evaluate(self, x: np.ndarray, q: np.ndarray) -> Look:
         x, q = np.asarray(x, self.dtype), np.asarray(q, self.dtype)
         F, gradient, W, p, free = (
             np.asarray(a, np.float64)
             for a in jax.device_get(_look(self.oracles, x, q, np.asarray(self.t, self.dtype)))
         )
         c, J = (np.array(a, np.float64) for a in constraints_and_jacobian(self.oracles, x))
-        self.gradients += row_count(self.oracles)
         seen = Look(x.astype(float), q.astype(float), float(F), gradient, W, p, free != 0, c, J)
         return seen._replace(residual=self.residual(seen))
 
@@ -143,16 +179,17 @@ class Polisher:
         worst = np.max([*parts, np.linalg.norm(self.slack(at)) / S.complementarity])
         return float(worst) if np.isfinite(worst) and np.isfinite(at.F) else np.inf
 
+    def good_enough(self, at: Look, tol: float) -> bool:
+        """Whether a residual that no longer falls may stay as it is."""
+        s_h = np.asarray(self.regularizer.nearest_h(at.x, -at.W), np.float64)
+        return at.residual <= tol or self.relative(at, at.W + s_h) <= 1e-2 * tol
+
     def penalty(self, at: Look) -> float:
         """F + nu |c|_1, whose minimisers are those of the problem once nu > |q|."""
         return at.F + self.nu * float(np.abs(self.violated(at)).sum())
 
-    def start(self, x: np.ndarray) -> Look:
+    def start(self, at: Look) -> Look:
         """x with its least-squares multipliers; sets t and nu."""
-        zero = np.zeros(self.oracles.m)
-        at = self.look(x, zero)
-        if not np.isfinite(at.residual) or not np.isfinite(at.J).all():
-            return at
         # Any t will do at a solution. Far from one, entries leave where they are shorter than t
         # times what W is off by: a short t keeps those that are wanted, a long one lets others go.
         some = min(FEWEST_COLUMNS, len(at.x))
@@ -255,14 +292,18 @@ class Polisher:
 
     def products_with(self, at: Look, E: np.ndarray) -> np.ndarray:
         """H e for the rows e of E, a number of them in one pass over the data."""
-        self.products += len(E) * row_count(self.some)
         point = [np.asarray(a, self.dtype) for a in (at.x, at.q)]
-        return in_parts(lambda rows: _products(self.some, *point, rows), E, self.dtype)
+
+        def some(rows: np.ndarray, count: int) -> Any:
+            self.pay(products=count * row_count(self.some))
+            return _products(self.some, *point, rows)
+
+        return in_parts(some, E, self.dtype)
 
     def derivative(self, at: Look, E: np.ndarray) -> np.ndarray:
         """D e for the rows e of E."""
         point = [np.asarray(a, self.dtype) for a in (at.x - self.t * at.W, self.t)]
-        return in_parts(lambda rows: _derivative(self.oracles, *point, rows), E, self.dtype)
+        return in_parts(lambda rows, _: _derivative(self.oracles, *point, rows), E, self.dtype)
 
     def matrix_free(
         self, at: Look, S: Vector, fixed: Vector, R: Vector, J: Any, c: Vector
@@ -396,67 +437,91 @@ class Polisher:
         """The minimum of a model, and its multipliers."""
         L = np.linalg.norm(M, 2) if M.ndim else M
         for _ in range(RAISES):
-            parts: Any = (at.x, at.gradient, at.c, at.J, at.q, M, 1 / L, self.nu * lengths)
+            parts: Any = (at.x, at.gradient, at.c, at.J, M, 1 / L, self.nu * lengths)
             given = [np.asarray(a, self.dtype) for a in parts]
-            x, q, left = (np.asarray(a, np.float64) for a in _minimum(self.oracles, *given))
+            begin = Descent.begin(given[0], np.asarray(at.q, self.dtype))
+            x, q, left = self.descend(given, begin, MODEL_STEPS if M.ndim else 1)
             if left <= 0.1 * np.linalg.norm(self.violated(at)) or not self.violation(at):
                 break
             self.nu *= 4  # too weak to pull towards the constraints
         return x, q
 
-    def run(self, x: np.ndarray, tol: float, patient: bool) -> tuple[Look, Look, int]:
+    def descend(self, given: list[Any], at: Any, most: int) -> tuple[Any, Any, float]:
+        """The minimum of a model, its multipliers, and the violation that it leaves."""
+        while True:
+            self.budget.allow(self.before + self.cost)
+            until = np.asarray(min(int(at.k) + STEPS_TOGETHER, most), np.int32)
+            at, violation, done = _minimum(self.oracles, *given, at, until)
+            if done or int(at.k) >= most:
+                return np.asarray(at.x, float), np.asarray(at.q, float), float(violation)
+
+    def run(
+        self, x: np.ndarray, tol: float, patient: bool, last: bool = False
+    ) -> tuple[Look, Look, int]:
         """(the pair at the start, the pair at the end, steps)."""
-        first = at = best = self.start(x)
-        if not np.isfinite(first.residual):
+        self.gradients += row_count(self.oracles)
+        first = at = best = self.evaluate(x, np.zeros(self.oracles.m))
+        if not np.isfinite(first.residual) or not np.isfinite(first.J).all():
             return first, first, 0
-        if patient and len(x) <= DENSE:  # compiled with the rest, not by the run that needs it
-            self.minimum(at, np.eye(len(x)) / self.long, np.linalg.norm(at.J, axis=1))
-        for k in range(STEPS):
-            if self.interrupt.received:
-                return first, best, k
-            after = self.patient_step(at) if patient else self.step(at)
-            if after is None:
-                return first, best, k
-            best = after if patient or after.residual < best.residual else best
-            stalled = after.residual >= 0.1 * at.residual
-            tight = after.residual <= 1e-2 * tol and self.violation(after) <= 1e-3 * tol
-            if tight or (stalled and self.relative(after, (after.x - after.p) / self.t) <= tol):
-                return first, best, k + 1
-            at = after
-        return first, best, STEPS
+        k = 0
+        try:
+            first = at = best = self.start(first)
+            self.paid(first)
+            if patient and len(x) <= DENSE:  # compiled with the rest, not by the run that needs it
+                self.minimum(at, np.eye(len(x)) / self.long, np.linalg.norm(at.J, axis=1))
+            while k < (STEPS * MORE if last else STEPS):
+                self.budget.allow(self.before + self.cost)
+                after = self.patient_step(at) if patient else self.step(at)
+                if after is None:
+                    break
+                k += 1
+                best = after if patient or after.residual < best.residual else best
+                self.paid(after)
+                self.budget.report(after.x, after.F, self.violation(after), after.residual)
+                stalled = after.residual >= 0.1 * at.residual
+                tight = after.residual <= 1e-2 * tol and self.violation(after) <= 1e-3 * tol
+                if tight or (stalled and self.good_enough(after, tol)):
+                    break
+                at = after
+        except UsedUp as reason:
+            self.ended = str(reason)
+        return first, best, k
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a trial point that overflows is not taken
 def polish(
-    oracles: Oracles, x: Vector, tol: float, patient: bool = True,
-    interrupt: Interrupt | None = None,
+    oracles: Oracles, x: Vector, tol: float, patient: bool = True, budget: Budget | None = None,
+    patience: float = np.inf, before: float = 0.0, last: bool = False,
 ) -> Polished:  # fmt: skip
     """The KKT point that x leads to, with its proof; x itself where none is better.
 
-    A patient search need not start near it.
+    A patient search need not start near it. It ends where the budget does, of which `before` has
+    been spent, or after `patience` samples that have not made the residual fall to a tenth. The
+    `last` attempt may take more steps.
     """
     x = np.asarray(x)
-    polisher = Polisher(oracles, x, interrupt)
-    first, last, steps = polisher.run(x, tol, patient)
-    end, s_h = last, np.asarray(polisher.regularizer.nearest_h(last.x, -last.W), np.float64)
+    polisher = Polisher(oracles, x, budget, patience, before)
+    first, end, steps = polisher.run(x, tol, patient, last)
+    s_h = np.asarray(polisher.regularizer.nearest_h(end.x, -end.W), np.float64)
     left = polisher.proved(end, s_h)
     if not polisher.relative(end, end.W + s_h) <= tol:
         # Where the last proximal map leads there is another element of dh.
-        last = polisher.with_multipliers(last, last.q)
-        end, s_h = polisher.look(last.p, last.q), (last.x - last.p) / polisher.t - last.W
+        at = polisher.with_multipliers(end, end.q)
+        polisher.gradients += row_count(oracles)
+        end, s_h = polisher.evaluate(at.p, at.q), (at.x - at.p) / polisher.t - at.W
         left = polisher.proved(end, s_h)
     rise = polisher.penalty(end) - polisher.penalty(first)
     resolution = 1e3 * float(np.finfo(x.dtype).eps) * (1 + abs(first.F))
     as_feasible = polisher.violation(end) <= max(polisher.violation(first), tol)
     improved = left < first.residual and rise <= resolution and as_feasible
     if not improved:
-        end = first
-        s_h = np.asarray(polisher.regularizer.nearest_h(end.x, -end.W))
+        end, s_h = first, np.asarray(polisher.regularizer.nearest_h(first.x, -first.W))
+    left = polisher.relative(end, end.W + s_h)
     s_g = end.gradient + end.q @ end.J - end.W
     witness = Witness(x=end.x, y=end.x, s_h=s_h, s_g=s_g, lam=end.q, rho=np.zeros(()))
     return Polished(
-        jax.tree.map(lambda a: np.asarray(a, x.dtype), witness),
-        polisher.relative(end, end.W + s_h), improved, steps,
-        polisher.gradients, polisher.products, end.F,
+        jax.tree.map(lambda a: np.asarray(a, x.dtype), witness), left, improved, steps,
+        polisher.gradients, polisher.products, end.F, polisher.ended,
     )  # fmt: skip
 
 
@@ -508,24 +573,36 @@ def tangential(
     return y, dq
 
 
+class Descent(NamedTuple):
+    """Where the search for the minimum of a model stands."""
+
+    k: Any
+    x: Vector
+    y: Vector  # ahead of x
+    q: Vector
+    speed: Any
+    left: Any  # the length of the last step
+    enough: Any  # the length at which it ends
+
+    @classmethod
+    def begin(cls, x: Vector, q: Vector) -> Descent:
+        zero, one = np.zeros((), x.dtype), np.ones((), x.dtype)
+        return cls(np.zeros((), np.int32), x, x, q, one, one, zero)
+
+
 @compiled
 def _minimum(
-    oracles: Oracles, x: Vector, gradient: Vector, c: Vector, J: Any, q: Vector, M: Any, t: Any,
-    bound: Vector,
-) -> tuple[Vector, Vector, Any]:  # fmt: skip
-    """(x, multipliers, violation left): the minimum of a model, by accelerated proximal steps."""
+    oracles: Oracles, x: Vector, gradient: Vector, c: Vector, J: Any, M: Any, t: Any,
+    bound: Vector, at: Descent, until: Any,
+) -> tuple[Descent, Any, Any]:  # fmt: skip
+    """(the search at step `until`, the violation left, whether it has ended).
+
+    Accelerated proximal steps on a model; each of them meets the linearised constraints.
+    """
     reg = oracles.regularizer
     w = gradient - reg.subgradient_g(x)
 
-    class At(NamedTuple):
-        k: Any
-        x: Vector
-        y: Vector  # ahead of x
-        q: Vector
-        speed: Any
-        left: Any
-
-    def step(at: At) -> At:
+    def step(at: Descent) -> Descent:
         move = at.y - x
         v = at.y - t * (w + (M @ move if M.ndim else M * move))
         if oracles.m == 0:
@@ -537,14 +614,13 @@ def _minimum(
         speed = jnp.where((at.y - new) @ (new - at.x) > 0, 1.0, at.speed)
         faster = (1 + jnp.sqrt(1 + 4 * speed**2)) / 2
         ahead = new + (speed - 1) / faster * (new - at.x)
-        return At(at.k + 1, new, ahead, q, faster, jnp.linalg.norm(at.y - new))
+        left = jnp.linalg.norm(at.y - new)
+        enough = jnp.where(at.k == 0, MODEL_ACCURACY * left, at.enough)
+        return Descent(at.k + 1, new, ahead, q, faster, left, enough)
 
-    one = jnp.ones((), x.dtype)
-    first = step(At(jnp.zeros((), jnp.int32), x, x, q, one, one))
-    most = MODEL_STEPS if M.ndim else 1
-    going = lambda at: (at.k < most) & (at.left > MODEL_ACCURACY * first.left)  # noqa: E731
-    end = jax.lax.while_loop(going, step, first)
-    return end.x, end.q, jnp.linalg.norm(oracles.active(c + J @ (end.x - x)))
+    unfinished = lambda at: at.left > at.enough  # noqa: E731
+    end = jax.lax.while_loop(lambda at: (at.k < until) & unfinished(at), step, at)
+    return end, jnp.linalg.norm(oracles.active(c + J @ (end.x - x))), ~unfinished(end)
 
 
 @compiled
@@ -565,15 +641,18 @@ def unit_rows(S: np.ndarray, n: int) -> np.ndarray:
     return E
 
 
-def in_parts(function: Callable[[Any], Any], E: np.ndarray, dtype: Any) -> np.ndarray:
-    """A function of many rows, some at a time, in numbers that do not vary much."""
+def in_parts(function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any) -> np.ndarray:
+    """A function of many rows, some at a time, in numbers that do not vary much.
+
+    It is given the rows, filled up with zeros, and how many of them count.
+    """
     width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << max(len(E) - 1, 0).bit_length()))
     parts = [np.zeros((0, E.shape[1]))]
     for first in range(0, len(E), width):
         rows = np.zeros((width, E.shape[1]), dtype)
         some = E[first : first + width]
         rows[: len(some)] = some
-        parts.append(np.asarray(function(rows), np.float64)[: len(some)])
+        parts.append(np.asarray(function(rows, len(some)), np.float64)[: len(some)])
     return np.concatenate(parts)
 
 

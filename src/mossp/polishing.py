@@ -1,4 +1,9 @@
-"""The polishing of a run: which replicas, when, at what cost, and what a checkpoint keeps of it."""
+"""The polishing of a run: which replicas, when, at what cost, and what a checkpoint keeps of it.
+
+A Newton step on n variables takes up to n Hessian-vector products over all of the data: for a
+linear model that is little beside the run, for a network it is more than all of it. So an attempt
+goes on as long as it pays, and what has not paid is limited by a multiple of what the run costs.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +11,102 @@ from typing import Any
 
 import numpy as np
 
+from mossp.budget import PRODUCT, Budget
 from mossp.certificate import Witness
-from mossp.interrupt import Interrupt
 from mossp.polish import Polished, polish, row_count
 from mossp.problem import Oracles
 
 PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
 RIVAL = -1  # its place among the replicas in a checkpoint
 FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
+# What polishing may cost without success, in gradients: so many for each that the run's steps take,
+SHARE = 20
+# and in any case this many divided by the number of variables: some ten seconds.
+LITTLE = 10**10
+FEWEST_LOOKS = 4  # passes over the data, without which an attempt is not begun
 
 
 class Polishing:
     """The polishing of a run: every replica until it succeeds, and what that costs a replica."""
 
-    def __init__(self, oracles: Oracles, tol: float, interrupt: Interrupt) -> None:
-        self.oracles, self.tol, self.interrupt = oracles, tol, interrupt
+    def __init__(
+        self, oracles: Oracles, tol: float, budget: Budget | None = None, planned: float = np.inf
+    ) -> None:
+        """`planned` are the gradients that the run's steps take, all of them."""
+        self.oracles, self.tol, self.budget = oracles, tol, budget or Budget()
         self.found: dict[int, Polished] = {}
         self.rival: Polished | None = None  # from the convex relaxation
         self.gradients, self.products = 0, 0
         self.tried = -1  # the step at which it was tried last
+        self.ended = ""  # what was used up by the last attempt that was cut short
+        self.replica = 0  # which one is being polished
+        self.least_seconds = 0.0  # that the first attempt may take to compile: as long as the steps
+        # Newton's method always arrives on a convex problem.
+        limited = max(SHARE * planned, LITTLE / oracles.structure.size)
+        self.affordable = np.inf if oracles.relaxable else limited
+        self.in_vain = 0  # what attempts have cost that led nowhere
+
+    @property
+    def cost(self) -> int:
+        return self.gradients + PRODUCT * self.products
+
+    def polish(
+        self, oracles: Oracles, x: np.ndarray, patient: bool = True, last: bool = False
+    ) -> Polished:
+        """One attempt, within what is affordable: half of that is kept for the last one."""
+        half = self.affordable / 2
+        patience = half if last else max(half - self.in_vain, 0) / 2
+        found = polish(oracles, x, self.tol, patient, self.budget, patience, self.cost, last)
+        self.ended = found.ended or self.ended
+        return found
+
+    def count(self, *attempts: Polished) -> None:
+        """Adds up what attempts have cost, side by side in as many replicas."""
+        gradients = max((a.gradients for a in attempts), default=0)
+        products = max((a.products for a in attempts), default=0)
+        self.gradients += gradients
+        self.products += products
+        if any(a.residual > self.tol for a in attempts):
+            self.in_vain += gradients + PRODUCT * products
+
+    @property
+    def possible(self) -> bool:
+        """Whether the budget has room for an attempt."""
+        looks = FEWEST_LOOKS * row_count(self.oracles)
+        seconds = self.budget.limit - self.budget.seconds()
+        first = 0.0 if self.tried >= 0 else self.least_seconds
+        return seconds > first and self.cost + looks <= self.budget.samples
 
     def attempt(self, k: int, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
         """Whether every replica that is not given up has led to a KKT point at tol."""
-        if k == self.tried and not last:  # by the run that this one goes on from
-            return len(self.found) == int(np.sum(~given_up))
-        self.tried = k
-        gradients, products = [0], [0]
+        wanted = int(np.sum(~given_up))
+        if (k == self.tried and not last) or not self.possible:  # tried by the run it goes on from
+            return len(self.found) == wanted
+        attempts = []
         for r in np.flatnonzero(~given_up).tolist():
             if r in self.found:
                 continue
+            self.replica = r
             patient = last or (k == 0 and self.oracles.convex)
-            found = polish(self.oracles, xs[r], self.tol, patient, self.interrupt)
-            gradients.append(found.gradients)
-            products.append(found.products)
+            found = self.polish(self.oracles, xs[r], patient, last)
+            attempts.append(found)
             if found.residual <= self.tol or (last and found.improved):
                 self.found[r] = found
-        self.gradients += max(gradients)
-        self.products += max(products)
-        return len(self.found) == int(np.sum(~given_up))
+        self.count(*attempts)
+        if not self.budget.received:  # else it is tried again by the run that goes on
+            self.tried = k
+        return len(self.found) == wanted
 
     def relax(self, x: np.ndarray) -> None:
         """The best critical point that answers without -g lead to; it is kept beside the run's."""
         small = row_count(self.oracles) * len(x) <= FEW_NUMBERS
         for part in PARTS if small else PARTS[1:2]:
             relaxed = self.oracles.relaxed(np.asarray(part, x.dtype))
-            start = polish(relaxed, x, self.tol, interrupt=self.interrupt)
+            start = self.polish(relaxed, x)
+            self.count(start)
             x = start.witness.x
-            rival = polish(self.oracles, x, self.tol, interrupt=self.interrupt)
-            self.gradients += start.gradients + rival.gradients
-            self.products += start.products + rival.products
+            rival = self.polish(self.oracles, x)
+            self.count(rival)
             if rival.residual <= self.tol and (not self.rival or rival.value < self.rival.value):
                 self.rival = rival
 
@@ -67,11 +119,11 @@ class Polishing:
             for i, part in enumerate(found.witness)
         }
         numbers = {str(r): list(found[1:]) for r, found in kept.items()}
-        spent = [self.gradients, self.products, self.tried]
+        spent = [self.gradients, self.products, self.tried, self.in_vain]
         return arrays, {"found": numbers, "spent": spent}
 
     def take_up(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> None:
-        self.gradients, self.products, self.tried = saved["spent"]
+        self.gradients, self.products, self.tried, self.in_vain = saved["spent"]
         for r, numbers in saved["found"].items():
             parts = [arrays[f"polished/{r}/{i}"] for i in range(len(Witness._fields))]
             self.found[int(r)] = Polished(Witness(*parts), *numbers)
@@ -79,15 +131,33 @@ class Polishing:
 
     @property
     def said(self) -> str:
-        if not self.found:
-            return "Polishing found nothing better."
-        steps = max(found.steps for found in self.found.values())
-        return f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+        """What a message says of it."""
+        if self.found:
+            steps = max(found.steps for found in self.found.values())
+            return f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+        if self.cost == 0:
+            return "It ended early, and was not polished."
+        why = f": {self.ended}" if self.ended else ""
+        if self.rival is not None:
+            return (
+                f"This is the answer that the convex part leads to; polishing the run ended{why}."
+            )
+        return f"Polishing found nothing better{why}."
 
-    def into(self, outputs: Witness) -> Witness:
-        """The witnesses with those of polished replicas in place of the run's."""
-        for r, own in self.found.items():
-            found = self.rival if self.rival is not None and self.rival.value < own.value else own
-            for mine, better in zip(outputs, found.witness, strict=True):
-                mine[r] = better
-        return outputs
+    def into(self, outputs: Witness, values: np.ndarray) -> np.ndarray:
+        """Puts better points in place of the run's, whose F are the `values`; says which were.
+
+        A value is infinite where nothing is proved about a point: any that is certified is better.
+        """
+        better = np.zeros(len(values), bool)
+        for r, value in enumerate(values.tolist()):
+            own = found = self.found.get(r)
+            lowest = value if own is None else own.value if own.residual <= self.tol else np.inf
+            if self.rival is not None and self.rival.value < lowest:
+                found = self.rival
+            if found is None:
+                continue
+            better[r] = True
+            for mine, proved in zip(outputs, found.witness, strict=True):
+                mine[r] = proved
+        return better

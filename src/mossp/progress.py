@@ -42,7 +42,7 @@ class Bar:
         if self._progress is not None:
             self._progress.stop()
 
-    def show(self, step: int, objective: float, violation: float) -> None:
+    def show(self, step: int, objective: float, violation: float, doing: str = "solving") -> None:
         if self._progress is not None:
             seen = f"F = {objective:.6g}  ||c|| = {violation:.1e}"
-            self._progress.update(self._task, completed=step, seen=seen)
+            self._progress.update(self._task, completed=step, seen=seen, description=doing)

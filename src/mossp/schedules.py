@@ -419,6 +419,10 @@ class Auto(Rule):
     """
 
     tuned: ClassVar[bool] = True
+    shorten: Any = 1.0  # times the step that was measured, for functions that bend on the way
+
+    def __check_init__(self) -> None:
+        check_positive(self, "shorten")
 
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
         """alpha only: rho, mu and mu_end are set by `tuning.retune` before the first step."""

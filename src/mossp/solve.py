@@ -18,9 +18,11 @@ from mossp.arguments import (
     MOST_STEPS,
     Arguments,
     checked,
+    cost,
     initial_batches,
     steps_per_anchor,
 )
+from mossp.budget import Budget
 from mossp.certificate import FRESH_SAMPLES, Witness
 from mossp.checkpoint import CheckpointError
 from mossp.constants import estimate_at, hessian_products, sample_draws
@@ -43,12 +45,15 @@ from mossp.schedules import Auto, Constant, Rule, Schedule, with_alpha
 from mossp.steps import Carry, Context, Observation
 from mossp.structure import Structure, with_dtype
 from mossp.watch import Watch
+from mossp.ways import best_way
 
 PyTree = Any
 
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
 CHECKPOINT_SECONDS = 10.0
 SETTLING = 0.02  # the last change of F, relative to all of it
+REPORT_SECONDS = 1.0  # between two reports of what polishing does
+NEARER = 0.5  # of the way to where phase one leads, while the loss is not finite there
 
 
 class Progress(NamedTuple):
@@ -60,6 +65,7 @@ class Progress(NamedTuple):
     x: PyTree  # every replica: a leading axis
     objective: np.ndarray
     violation: np.ndarray
+    doing: str = "steps"  # or "polishing": x is then what that has reached
 
 
 def solve(
@@ -90,7 +96,9 @@ def solve(
     method      "auto" chooses for you and says what; else a name ("mossp-r", "sqp-dc", ...) or an
                 object such as mossp.MoSSP(...). `mossp methods` lists them
     steps, gradients, seconds
-                the budget: whichever is used up first. A gradient is one sample differentiated
+                the budget: whichever is used up first. A gradient is one sample differentiated; a
+                Hessian-vector product of one sample, in polishing, counts as two. Half of
+                `gradients` is kept for polishing. `seconds` do not count compilation before the run
     batch_size  samples a step: 32, or all where there are fewer
     schedule    "auto" needs nothing; "theorem", "corollary", "indexed", "paper",
                 "paper-averaging", or a rule from mossp.schedules
@@ -100,18 +108,23 @@ def solve(
                 others
     output      "last", "random" (of which the paper's theorems speak) or "best"
     dtype       "float64" or "float32"; the caller's JAX configuration is not touched
-    callback    called with a `Progress` some 30 times; returning True stops the run
+    callback    called with a `Progress` some 30 times, and every second while polishing; returning
+                True stops the run
     checkpoint  a file; the run is saved there, and goes on from there if it is called again with
                 the same problem and settings. resume=False starts anew, "force" ignores that the
                 file came from another problem or other settings
     trace       how many times the run is looked at; the trace has about as many points
     polish      Newton's method on the KKT system from the end point, with all of the data: full
-                precision where the support has been found. It comes on top of a budget; "auto"
-                polishes finite sums, and ends the run as soon as that succeeds
+                precision where the support has been found. It comes on top of `steps`, within
+                `gradients` and `seconds`, and is given up where it does not pay; "auto" polishes
+                finite sums, and ends the run as soon as that succeeds
     starts      so many replicas from different starts, x0 the first of them (the rule is that of
                 `mossp.feasibility.different_starts`); the best of their answers is returned
 
     Ctrl-C and SIGTERM end the run with the point reached, saved if a checkpoint is kept.
+
+    Where what "auto" chose diverges, meets NaN or does not arrive, other ways are tried in turn
+    (`mossp.ways`), and the message says which of them led to the answer.
 
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0] + x[1], equality=lambda x: x @ x - 2.0)
@@ -127,7 +140,10 @@ def solve(
     )  # fmt: skip
     callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(arguments.dtype == np.float64):
-        return Solve(problem, arguments, callers).run()
+        return best_way(
+            arguments, problem.oracles(arguments.x0, arguments.dtype),
+            lambda arguments: Solve(problem, arguments, callers).run(),
+        )  # fmt: skip
 
 
 class Solve:
@@ -150,7 +166,15 @@ class Solve:
         self.stream = problem.data if isinstance(problem.data, Stream) else None
         self.notes: list[str] = []
         self.interrupt = Interrupt()
-        self.polishing = Polishing(self.oracles, arguments.tol, self.interrupt)
+        steps = cost(
+            problem, arguments.method, arguments.rule, arguments.steps, arguments.batch_size
+        )
+        self.budget = Budget(
+            self.interrupt, arguments.seconds, arguments.gradients - steps, self.reported
+        )
+        self.polishing = Polishing(self.oracles, arguments.tol, self.budget, steps)
+        self.bar = Bar(arguments.steps, arguments.progress)
+        self.reported_at = time.perf_counter()
         if arguments.chosen:
             self.notes.append(f"Chosen: {arguments.chosen}.")
         self.form = arguments.method.form(self.oracles)
@@ -158,12 +182,13 @@ class Solve:
             self.notes.append(f"{arguments.name} was run {self.form}.")
         self.hessian_products = 0
         self.early: Status | None = None  # INTERRUPTED or STOPPED
+        self.run_certified = False  # whether the steps themselves have led to a proof
         self.given = self.structure.ravel(arguments.x0, arguments.dtype)
         within_reach(arguments.method, arguments.name, self.oracles, self.given)
         check_mean(problem, self.oracles, self.given, arguments.dtype)
 
     def run(self) -> Result:
-        with self.interrupt as interrupt:
+        with self.interrupt:
             self.loop = self.prepare()
             rows, count = self.trace_rows()
             self.watch = Watch(
@@ -171,24 +196,31 @@ class Solve:
                 keep_best=self.a.output == "best", tol=self.a.tol,
             )  # fmt: skip
             try:
-                spent = self.take_up()
-                self.clock = time.perf_counter() - spent
-                self.arrived = self.polished_early()
-                if self.relaxes() and not self.arrived:
-                    self.polishing.relax(self.start)
-                spent = self.seconds()
-                if interrupt.received:
-                    self.early = Status.INTERRUPTED
-                if self.watch.first.finite.all() and not self.arrived:
-                    self.loop.compile()
-                self.clock = time.perf_counter() - spent
-                self.compile_seconds = self.clock - self.began
-                with Bar(self.a.steps, self.a.progress) as bar:
-                    self.iterate(interrupt, bar)
-                self.spent = time.perf_counter() - self.clock
-                return self.finish(count)
+                with self.bar:
+                    before = self.take_up()
+                    self.budget.start(before)
+                    self.arrived = self.polished_early()
+                    if self.relaxes() and not self.arrived:
+                        self.polishing.relax(self.start)
+                    spent = self.budget.seconds()
+                    self.note_stops()
+                    began = time.perf_counter()
+                    if self.watch.first.finite.all() and not self.arrived and self.a.steps:
+                        self.loop.compile()
+                    self.polishing.least_seconds = time.perf_counter() - began
+                    self.budget.start(spent)
+                    self.compile_seconds = time.perf_counter() - self.began - (spent - before)
+                    self.iterate()
+                    return self.finish(count)
             finally:
                 self.loop.close()
+
+    def note_stops(self) -> None:
+        """A signal, or a callback that asked for an end."""
+        if self.interrupt.received:
+            self.early = Status.INTERRUPTED
+        elif self.budget.stopped:
+            self.early = self.early or Status.STOPPED
 
     # Before the first step ---------------------------------------------------------------
 
@@ -234,7 +266,7 @@ class Solve:
         """What one replica runs with, as arrays."""
         momentum = rule.estimator(method.momentum, constants)
         method = eqx.tree_at(lambda m: m.momentum, method, momentum)
-        schedule = with_alpha(rule.schedule(momentum, self.a.steps, constants), momentum)
+        schedule = with_alpha(rule.schedule(momentum, max(self.a.steps, 1), constants), momentum)
         if rule.relative and not rule.tuned:
             L = rule.smoothness(momentum, constants)
             stable = 1 / L if method.multipliers == 0 else schedule.mu  # no penalty shortens it
@@ -254,7 +286,20 @@ class Solve:
             self.notes.append(
                 f"Phase one found no feasible start (||c|| = {found.violation:.3g} at best)."
             )
-        return found.x.astype(self.a.dtype)
+        return self.within_domain(found.x)
+
+    def within_domain(self, x: np.ndarray) -> np.ndarray:
+        """x, or the point nearest to it on the way from x0 at which the loss is finite."""
+        part = 1.0
+        while part > NEARER**20:
+            point = (self.given + part * (x - self.given)).astype(self.a.dtype)
+            point = x.astype(self.a.dtype) if part == 1 else point
+            if not self.oracles.exact or np.isfinite(compiled.objective(self.oracles, point)):
+                if part < 1:
+                    self.notes.append("The loss is not finite at the feasible point next to x0.")
+                return point
+            part *= NEARER
+        return x.astype(self.a.dtype)
 
     def first_estimate(self, extra: int, draws: Draws, points: np.ndarray) -> jax.Array:
         """d_0 of these replicas. The number of draws is rounded up, so that their shape stays."""
@@ -286,6 +331,7 @@ class Solve:
             target=np.asarray(tuning.violation_target(self.a.tol, self.a.steps), self.a.dtype),
             settled=np.asarray(self.a.tol / 2, self.a.dtype),
             k=np.asarray(k, np.int32),
+            shorten=np.asarray(getattr(self.a.rule, "shorten", 1.0), self.a.dtype),
         )
         return compiled.retune(context, carry, tuner, batch_size=self.a.drawn)
 
@@ -308,30 +354,30 @@ class Solve:
 
     # The run -----------------------------------------------------------------------------
 
-    def iterate(self, interrupt: Interrupt, bar: Bar) -> None:
+    def iterate(self) -> None:
         a, run, watch = self.a, self.loop, self.watch
         if run.k == 0:
             watch.find_trouble(watch.first)
             watch.record(watch.first, self.gradients(), 0.0)
         saved = time.perf_counter()
         done = self.arrived or self.certified()
+        self.note_stops()
         while run.k < a.steps and not watch.hopeless and not self.early and not done:
             if not run.to_next_stop():
                 self.early = Status.STOPPED
                 self.notes.append("The stream has ended.")
-            late = self.seconds() >= a.seconds
-            if interrupt.received:
-                self.early = Status.INTERRUPTED
+            late = self.budget.late
+            self.note_stops()
             seen = watch.look()
             watch.find_trouble(seen)
             if run.events.traced(run.k) or late or self.early or watch.hopeless:
-                watch.record(seen, self.gradients(), self.seconds())
-                bar.show(run.k, float(np.min(seen.objective)), float(np.min(seen.violation)))
+                watch.record(seen, self.gradients(), self.budget.seconds())
+                self.bar.show(run.k, float(np.min(seen.objective)), float(np.min(seen.violation)))
                 if self.stopped_by_callback(seen):
                     self.early = self.early or Status.STOPPED
                 done = self.polished_early() or self.certified()
-            if interrupt.received:  # perhaps while the callback ran
-                self.early = Status.INTERRUPTED
+                late = self.budget.late
+            self.note_stops()  # perhaps while the callback ran
             if a.checkpoint is not None:
                 due = time.perf_counter() - saved > CHECKPOINT_SECONDS
                 if due or late or self.early or done or run.k == a.steps:
@@ -350,7 +396,8 @@ class Solve:
             return False
         if a.polish and a.chosen and self.polishing.tried != k:
             return False
-        return watch.certified(a.tol, a.drawn)
+        self.run_certified = watch.certified(a.tol, a.drawn)
+        return self.run_certified
 
     def polished_early(self) -> bool:
         """Whether "auto" has arrived: tried where constants are measured again, once F settles.
@@ -374,19 +421,35 @@ class Solve:
     def stopped_by_callback(self, seen: Observation) -> bool:
         if self.a.callback is None:
             return False
+        xs = self.each_replica(self.loop.carry().state.x)
+        return self.called_back(xs, seen.objective, seen.violation, "steps")
+
+    def reported(self, x: np.ndarray, F: float, violation: float, residual: float) -> bool:
+        """What polishing has reached, for bar and callback; whether that asks for an end."""
+        if time.perf_counter() - self.reported_at < REPORT_SECONDS:
+            return False
+        self.bar.show(self.loop.k, F, violation, f"polishing, residual {residual:.0e}")
+        seen, xs, r = self.watch.look(), np.array(self.loop.carry().state.x), self.polishing.replica
+        for values, value in ((xs, x), (seen.objective, F), (seen.violation, violation)):
+            values[r] = value
+        stop = self.a.callback is not None and self.called_back(
+            self.each_replica(xs), seen.objective, seen.violation, "polishing"
+        )
+        self.reported_at = time.perf_counter()
+        return stop
+
+    def called_back(self, xs: PyTree, objective: Any, violation: Any, doing: str) -> bool:
+        assert self.a.callback is not None
         progress = Progress(
-            self.loop.k, self.gradients(), self.seconds(),
-            self.each_replica(self.loop.carry().state.x), seen.objective, seen.violation,
-        )  # fmt: skip
+            self.loop.k, self.gradients(), self.budget.seconds(), xs, objective, violation, doing
+        )
+        self.reported_at = time.perf_counter()
         with jax.enable_x64(self.callers_x64):
             try:
                 answer = self.a.callback(progress)
                 return isinstance(answer, (bool, np.bool_)) and bool(answer)
             except StopIteration:
                 return True
-
-    def seconds(self) -> float:
-        return time.perf_counter() - self.clock
 
     def gradients(self) -> int:
         """Samples differentiated so far, per replica."""
@@ -400,11 +463,13 @@ class Solve:
     def finish(self, row_count: int) -> Result:
         a, watch = self.a, self.watch
         outputs = watch.outputs(a.output)
+        replaced = np.zeros(a.replicas, bool)
         if a.polish:
-            outputs = self.polish_end(outputs)
+            replaced = self.polish_end(outputs)
+        self.spent = self.budget.seconds()
         ending = Ending(
-            outputs, watch.outputs("random"), watch.lost, watch.diverged, self.early,
-            self.notes + watch.notes, start=self.start,
+            outputs, watch.outputs("random"), watch.lost & ~replaced, watch.diverged & ~replaced,
+            self.early, self.notes + watch.notes, start=self.start,
         )  # fmt: skip
         verdict = judge(
             self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws(),
@@ -443,15 +508,15 @@ class Solve:
             settings=self.settings(),
         )
 
-    def polish_end(self, outputs: Witness) -> Witness:
-        late = self.early is not None or self.seconds() >= self.a.seconds
-        if late and not self.polishing.found:
-            self.notes.append("It ended early, and was not polished.")
-        else:
-            if not late:
-                self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
-            self.notes.append(self.polishing.said)
-        return self.polishing.into(outputs)
+    def polish_end(self, outputs: Witness) -> np.ndarray:
+        """Which outputs polishing has replaced."""
+        if self.early is None:
+            self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
+            self.note_stops()
+        self.notes.append(self.polishing.said)
+        proved = self.run_certified & ~self.watch.given_up
+        values = np.where(proved, self.watch.history[-1][3], np.inf)
+        return self.polishing.into(outputs, values)
 
     def same_functions(self) -> bool:
         """Whether the user's functions still compute what they did when the run began."""
@@ -463,7 +528,7 @@ class Solve:
 
     def samples_to_judge(self) -> int:
         """No more than the run took; those that are drawn anyway where its time is up."""
-        late = self.early is not None or self.seconds() >= self.a.seconds
+        late = self.early is not None or self.budget.late
         return 0 if late else self.gradients()
 
     def fresh_draws(self, number: int = 0) -> PyTree:
@@ -504,10 +569,10 @@ class Solve:
         assert self.a.checkpoint is not None
         try:
             arrays, polishing = self.polishing.saved()
-            extra = {"seconds": self.seconds(), "polishing": polishing}
+            extra = {"seconds": self.budget.seconds(), "polishing": polishing}
             saved_run.save(self.a.checkpoint, self.watch, self.mark, arrays, extra)
         except CheckpointError as error:
-            self.spent, self.early = self.seconds(), Status.STOPPED
+            self.early = Status.STOPPED
             error.result = self.finish(0)
             raise
 

@@ -174,6 +174,11 @@ def observe(oracles: Oracles, carry: Carry, rows: PyTree) -> jax.Array:
     return _observe(oracles, carry.state.x, carry.last.y, carry.finite, rows)
 
 
+def objective(oracles: Oracles, x: Vector) -> Any:
+    """F(x) on all of the data, by the program that observes a single replica."""
+    return _observe(oracles, x[None], x[None], jnp.ones(1, bool), None)[0, 0]
+
+
 @compiled  # of what all methods have, so that they share a program
 def _observe(oracles: Oracles, xs: Vector, ys: Vector, finite: Any, rows: PyTree) -> jax.Array:
     def one(x: Vector, y: Vector, finite: Any) -> jax.Array:

@@ -86,6 +86,7 @@ class Tuner(NamedTuple):
     target: Any  # the violation that is aimed at
     settled: Any  # the criticality below which the run has travelled its distance
     k: Any  # the step that comes next
+    shorten: Any  # times the measured step
 
 
 def retune(
@@ -131,7 +132,7 @@ def retune(
             step = jnp.minimum(step, schedule.alpha * most)
             mu_end = jnp.minimum(mu_end, schedule.alpha * schedule.alpha_end * most / step)
     mu_end = mu_end * method.settle
-    mu, eta = method.sizes(L, step)
+    mu, eta = method.sizes(L, step * tuner.shorten)
     change = lambda s: (s.rho, s.mu, s.eta, s.mu_end)  # noqa: E731
     new = eqx.tree_at(change, schedule, (rho, mu, eta, mu_end))
     ratio = new.at(tuner.k).mu / schedule.at(tuner.k).mu

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp.certificate import Witness, certificate, residuals
+from mossp.feasibility import into_domain, on_host
 from mossp.loop import Loop
 from mossp.problem import Oracles
 from mossp.programs import compiled
@@ -135,6 +136,17 @@ class Watch:
         for r, x in self.frozen.items():
             chosen.x[r], chosen.y[r] = x, x
             chosen.s_h[r], chosen.s_g[r], chosen.lam[r], chosen.rho[r] = 0, 0, 0, 0
+        regularizer = on_host(self.oracles)
+        for r, x in enumerate(chosen.x):
+            nearest = into_domain(regularizer, np.asarray(x, np.float64)).astype(x.dtype)
+            if np.allclose(nearest, x, rtol=1e-6, atol=1e-12):
+                continue
+            # Steps by subgradients of h, and a start from which no step was taken, may be outside.
+            zero = np.zeros(len(x))
+            chosen.x[r] = chosen.y[r] = nearest
+            chosen.s_h[r] = regularizer.nearest_h(nearest, zero)
+            chosen.s_g[r] = regularizer.subgradient_g(nearest)
+            chosen.lam[r], chosen.rho[r] = 0, 0
         return chosen
 
 
