@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from mossp.certificate import (
 )
 from mossp.feasibility import constraints_and_jacobian, reduce_violation
 from mossp.problem import Oracles
+from mossp.recession import ADVICE, leads_to_infinity
 from mossp.result import Status
 from mossp.stationarity import exact_certificate
 
@@ -35,6 +37,7 @@ class Ending:
     diverged: np.ndarray
     early: Status | None = None  # INTERRUPTED or STOPPED
     notes: list[str] = dataclasses.field(default_factory=list)
+    newton: Callable[..., Any] | None = None  # where the run was polished: how
 
 
 @dataclasses.dataclass
@@ -78,6 +81,9 @@ def judge(
         cert = exact if exact.worst < cert.worst else cert
 
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol)
+    endless = success and oracles.exact and leads_to_infinity(oracles, x, tol, ending.newton)
+    if endless:
+        success, ending.diverged[best] = False, True
     status = why(oracles, ending, best, cert, x, tol, success, bool(bad[best]))
     notes = list(ending.notes)
     lost = int(bad.sum())
@@ -89,7 +95,8 @@ def judge(
     spread = None
     if usable and kept.all():
         spread = expectation(wide)
-    message = " ".join([describe(status, cert, tol), *notes])
+    said = ADVICE if endless else describe(status, cert, tol)
+    message = " ".join([said, *notes])
     return Verdict(best, status, success, message, cert, spread, funs, violations)
 
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from mossp.candidates import from_strong, spliced
 from mossp.certificate import Witness
 from mossp.interrupt import Interrupt
 from mossp.polish import Polished, polish, row_count
 from mossp.problem import Oracles
+from mossp.recession import leads_to_infinity
+from mossp.regularizers.strength import strengths_in
 
 PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
 RIVAL = -1  # its place among the replicas in a checkpoint
@@ -22,7 +25,8 @@ class Polishing:
     def __init__(self, oracles: Oracles, tol: float, interrupt: Interrupt) -> None:
         self.oracles, self.tol, self.interrupt = oracles, tol, interrupt
         self.found: dict[int, Polished] = {}
-        self.rival: Polished | None = None  # from the convex relaxation
+        self.rival: Polished | None = None  # the best of the further candidates
+        self.instead: Polished | None = None  # of all others, where these lead to infinity
         self.gradients, self.products = 0, 0
         self.tried = -1  # the step at which it was tried last
 
@@ -50,13 +54,54 @@ class Polishing:
         small = row_count(self.oracles) * len(x) <= FEW_NUMBERS
         for part in PARTS if small else PARTS[1:2]:
             relaxed = self.oracles.relaxed(np.asarray(part, x.dtype))
-            start = polish(relaxed, x, self.tol, interrupt=self.interrupt)
-            x = start.witness.x
-            rival = polish(self.oracles, x, self.tol, interrupt=self.interrupt)
-            self.gradients += start.gradients + rival.gradients
-            self.products += start.products + rival.products
-            if rival.residual <= self.tol and (not self.rival or rival.value < self.rival.value):
-                self.rival = rival
+            x = self.newton(relaxed, x).witness.x
+            self.consider(self.newton(self.oracles, x))
+
+    def refine(self, x: np.ndarray) -> None:
+        """Candidates that only the answers found give a reason for: exchanges, and paths.
+
+        Where F is lowest on the way to infinity, F does not say which answer is good: the one that
+        a path from strong regularisation leads to is taken, or else the lowest with a minimum.
+        """
+        regularizer = self.oracles.regularizer
+        if regularizer.counted(len(x)) and not self.stopped():
+            best = self.certified()[:1]
+            found = spliced(
+                self.oracles, best[0] if best else None, x, self.tol, self.newton, self.stopped
+            )
+            self.consider(found)
+        known = self.certified()
+        if self.stopped() or not known or not strengths_in(regularizer):
+            return
+        if self.endless(known[0]):
+            candidates = [from_strong(self.oracles, x, self.newton), *known[1:]]
+            finite = (c for c in candidates if c and c.residual <= self.tol and not self.endless(c))
+            self.instead = next(finite, None)
+
+    def newton(
+        self, oracles: Oracles, x: np.ndarray, tol: float | None = None, patient: bool = True
+    ) -> Polished:
+        """Polishing at the run's expense."""
+        found = polish(oracles, x, tol or self.tol, patient, self.interrupt)
+        self.gradients += found.gradients
+        self.products += found.products
+        return found
+
+    def consider(self, found: Polished | None) -> None:
+        if found is not None and found.residual <= self.tol:
+            if self.rival is None or found.value < self.rival.value:
+                self.rival = found
+
+    def certified(self) -> list[Polished]:
+        """The KKT points known, the lowest first."""
+        every = [*self.found.values(), *([self.rival] if self.rival is not None else [])]
+        return sorted((f for f in every if f.residual <= self.tol), key=lambda found: found.value)
+
+    def endless(self, found: Polished) -> bool:
+        return leads_to_infinity(self.oracles, found.witness.x, self.tol, self.newton)
+
+    def stopped(self) -> bool:
+        return self.interrupt.received is not None
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What a checkpoint keeps of it: arrays, and what JSON can hold."""
@@ -88,6 +133,7 @@ class Polishing:
         """The witnesses with those of polished replicas in place of the run's."""
         for r, own in self.found.items():
             found = self.rival if self.rival is not None and self.rival.value < own.value else own
+            found = self.instead or found
             for mine, better in zip(outputs, found.witness, strict=True):
                 mine[r] = better
         return outputs

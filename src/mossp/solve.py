@@ -398,7 +398,7 @@ class Solve:
             outputs = self.polish_end(outputs)
         ending = Ending(
             outputs, watch.outputs("random"), watch.lost, watch.diverged, self.early,
-            self.notes + watch.notes,
+            self.notes + watch.notes, self.polishing.newton if a.polish else None,
         )  # fmt: skip
         verdict = judge(
             self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws()
@@ -439,6 +439,8 @@ class Solve:
         else:
             if not late:
                 self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
+                if self.a.chosen:
+                    self.polishing.refine(self.start)
             self.notes.append(self.polishing.said)
         return self.polishing.into(outputs)
 
