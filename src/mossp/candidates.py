@@ -1,11 +1,12 @@
 """Further answers, from where neither a run nor Newton's method gets by itself.
 
-    from_strong   the local solution that a path of falling strengths leads to: sparse, and near
-                  where the data speak, also where the objective is lower far away
-    spliced       for regularisers that are zero where at most k entries (or groups) are not: any
-                  such k are a critical point if lam is large, and the best k are looked for. Units
-                  are added while there are fewer, then one is exchanged for another as long as that
-                  helps, by what it would cost and gain (the splicing of Zhu et al., 2020)
+`from_strong`: the local solution that a path of falling strengths leads to. It is sparse, also where
+the objective is lower far away.
+
+`spliced`: for regularisers that are zero where at most k entries (or groups) are not. Any k of them
+make a critical point if lam is large, and the best k are looked for: some are added while there are
+fewer, then one is exchanged for another as long as that helps, chosen by what a quadratic model says
+that it costs and gains (the splicing of Zhu et al., PNAS 2020).
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ OUT, IN = 8, 3  # units that are taken out by turns, and those tried in their pl
 LOOKED_AT = 32  # units whose curvature is looked at, the steepest
 FITS = (8, 128)  # the fewest and the most, by the size of the data
 NUMBERS = 2 * 10**7  # in the data behind all fits together
-PAYS = 1e-9  # relative: an exchange that gains less is none
+ROUGH = 1e-5  # the residual of a fit: its square is what F is off by
+PAYS = 1e-8  # relative: an exchange that gains less is none
 
 
 def with_factor(oracles: Oracles, factor: float) -> Oracles:
@@ -49,31 +51,30 @@ def with_factor(oracles: Oracles, factor: float) -> Oracles:
     return eqx.tree_at(lambda o: o.regularizer, oracles, regularizer)
 
 
-def strength_at_zero(oracles: Oracles, dtype: Any) -> float | None:
-    """The factor, within 2, from which x = 0 is critical without -g; None where none is."""
+def strength_at_zero(oracles: Oracles, x: np.ndarray) -> float | None:
+    """The factor, within 2, that would keep every entry at 0 against the slopes of f at x."""
     if not strengths_in(oracles.regularizer):
         return None
-    zero = np.zeros(oracles.structure.size, dtype)
-    w = -np.asarray(_slopes(oracles, zero, np.zeros(oracles.m, dtype)), np.float64)
-    nearest_h = on_host(oracles).nearest_h
-    penalised = np.asarray(nearest_h(zero, w)) != 0
+    w = -np.asarray(_slopes(oracles, x, np.zeros(oracles.m, x.dtype)), np.float64)
+    zero, nearest_h = np.zeros(len(x)), on_host(oracles).nearest_h
+    penalised = np.asarray(nearest_h(zero, np.ones(len(x)))) != 0
     factor = 1.0
-    while factor <= STRONGEST:
+    while penalised.any() and factor <= STRONGEST:
         left = w / factor - np.asarray(nearest_h(zero, w / factor))
-        if np.abs(left[penalised]).max(initial=0.0) <= 1e-6 * np.abs(w).max(initial=0.0) / factor:
-            return factor if penalised.any() else None
+        if np.abs(left[penalised]).max() <= 1e-6 * np.abs(w).max() / factor:
+            return factor
         factor *= 2
     return None
 
 
 def from_strong(oracles: Oracles, x: np.ndarray, newton: Newton) -> Polished | None:
     """The critical point at the end of a path of strengths, from where x = 0 down."""
-    factor = strength_at_zero(oracles, x.dtype)
-    if factor is None:
-        return None
     zero = np.zeros_like(x)
     if not oracles.m and np.isfinite(float(on_host(oracles).h(zero))):
         x = zero
+    factor = strength_at_zero(oracles, x)
+    if factor is None:
+        return None
     steps = min(MOST_STRENGTHS, int(np.ceil(np.log(factor) / -np.log(FALL))))
     for strength in np.geomspace(factor, 1.0, steps + 1)[1:-1].tolist():
         x = newton(with_factor(oracles, strength), x).witness.x
@@ -85,14 +86,15 @@ def spliced(
     stopped: Callable[[], bool],
 ) -> Polished | None:  # fmt: skip
     """The best critical point that exchanges lead to, from the one known and from other starts."""
-    factor = strength_at_zero(oracles, x.dtype)
-    if factor is None:
-        return None
     best = known
+    points = (np.zeros_like(x), x if known is None else known.witness.x)
+    factors = [factor for p in points if (factor := strength_at_zero(oracles, p)) is not None]
+    if not factors:
+        return None
     for counted in oracles.regularizer.counted(len(x)):
         if 0 < counted.k < len(np.unique(counted.units[counted.units >= 0])):
             start = x if best is None else best.witness.x
-            search = Splicing(oracles, counted, FIRM * factor, tol, newton, stopped)
+            search = Splicing(oracles, counted, FIRM * max(factors), tol, newton, stopped)
             found = search.run(start)
             if found is not None and not stopped():
                 end = newton(oracles, found.witness.x)
@@ -123,11 +125,12 @@ class Splicing:
     def fit(self, x: np.ndarray) -> Polished | None:
         """The minimum over the units of x, if there is one."""
         self.fits -= 1
-        found = self.newton(self.firm, x, patient=False)
-        if found.residual > self.tol and not self.over:
+        tol = max(self.tol, ROUGH)
+        found = self.newton(self.firm, x, tol, patient=False)
+        if found.residual > tol and not self.over:
             self.fits -= 1
-            found = self.newton(self.firm, found.witness.x)
-        return found if found.residual <= self.tol else None
+            found = self.newton(self.firm, found.witness.x, tol)
+        return found if found.residual <= tol else None
 
     def sizes(self, x: np.ndarray) -> np.ndarray:
         """The length of every unit."""
@@ -184,7 +187,8 @@ class Splicing:
     def pays(self, new: Polished, old: Polished) -> bool:
         """Whether it is lower, and not on its way to infinity."""
         lower = new.value < old.value - PAYS * (1 + abs(old.value))
-        return lower and not leads_to_infinity(self.oracles, new.witness.x, self.tol)
+        x, q = new.witness.x, new.witness.lam
+        return lower and not leads_to_infinity(self.oracles, x, q, self.tol)
 
     def exchanged(self, best: Polished) -> Polished | None:
         """Better by one unit in another's place; None where no such exchange was found."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ from mossp.certificate import (
     residuals,
 )
 from mossp.feasibility import constraints_and_jacobian, reduce_violation
+from mossp.polish import Polisher
 from mossp.problem import Oracles
 from mossp.recession import ADVICE, leads_to_infinity
 from mossp.result import Status
@@ -37,7 +37,7 @@ class Ending:
     diverged: np.ndarray
     early: Status | None = None  # INTERRUPTED or STOPPED
     notes: list[str] = dataclasses.field(default_factory=list)
-    newton: Callable[..., Any] | None = None  # where the run was polished: how
+    polished: bool = False
 
 
 @dataclasses.dataclass
@@ -81,7 +81,10 @@ def judge(
         cert = exact if exact.worst < cert.worst else cert
 
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol)
-    endless = success and oracles.exact and leads_to_infinity(oracles, x, tol, ending.newton)
+    endless = False
+    if success and oracles.exact:
+        polisher = Polisher(oracles, x) if ending.polished else None
+        endless = leads_to_infinity(oracles, x, one.q, tol, polisher)
     if endless:
         success, ending.diverged[best] = False, True
     status = why(oracles, ending, best, cert, x, tol, success, bool(bad[best]))

@@ -9,13 +9,17 @@ import numpy as np
 from mossp.candidates import from_strong, spliced
 from mossp.certificate import Witness
 from mossp.interrupt import Interrupt
-from mossp.polish import Polished, polish, row_count
+from mossp.polish import Polished, Polisher, polish, row_count
 from mossp.problem import Oracles
 from mossp.recession import leads_to_infinity
 from mossp.regularizers.strength import strengths_in
 
 PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
 RIVAL = -1  # its place among the replicas in a checkpoint
+PREFERRED = (
+    "The objective is lower on its way to infinity, where it has no minimum: this is a local "
+    "minimum, the one that stronger regularisation leads to if there is one."
+)
 FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
 
 
@@ -88,9 +92,10 @@ class Polishing:
         return found
 
     def consider(self, found: Polished | None) -> None:
-        if found is not None and found.residual <= self.tol:
-            if self.rival is None or found.value < self.rival.value:
-                self.rival = found
+        if found is None or found.residual > self.tol:
+            return
+        if self.rival is None or found.value < self.rival.value:
+            self.rival = found
 
     def certified(self) -> list[Polished]:
         """The KKT points known, the lowest first."""
@@ -98,7 +103,12 @@ class Polishing:
         return sorted((f for f in every if f.residual <= self.tol), key=lambda found: found.value)
 
     def endless(self, found: Polished) -> bool:
-        return leads_to_infinity(self.oracles, found.witness.x, self.tol, self.newton)
+        x, q = found.witness.x, found.witness.lam
+        polisher = Polisher(self.oracles, x, self.interrupt)
+        answer = leads_to_infinity(self.oracles, x, q, self.tol, polisher)
+        self.gradients += polisher.gradients
+        self.products += polisher.products
+        return answer
 
     def stopped(self) -> bool:
         return self.interrupt.received is not None
@@ -127,7 +137,8 @@ class Polishing:
         if not self.found:
             return "Polishing found nothing better."
         steps = max(found.steps for found in self.found.values())
-        return f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+        polished = f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+        return f"{polished} {PREFERRED}" if self.instead is not None else polished
 
     def into(self, outputs: Witness) -> Witness:
         """The witnesses with those of polished replicas in place of the run's."""

@@ -3,12 +3,12 @@
 On separable data the logistic loss falls for ever along some ray x + t d, and its gradient vanishes
 on the way; a regulariser that is constant beyond some size (MCP, SCAD, capped l1, none at all) does
 not stop it. However small the residual of a point on that ray, it is no answer. Two rays are tried,
-both over the entries where the regulariser is flat: d = x, and where Newton's method goes on to if
-it is asked for a smaller residual, which leaves entries alone that do have a limit.
+both over the entries where the regulariser is flat: d = x, and Newton's direction, which leaves
+entries alone that do have a limit. At a minimum that one is next to nothing.
 
 A loss may also reach its minimum on a ray and stay there (a hinge): that is an answer. It gets
-there at a certain length T, and half-way to it is still well above; what tends to its infimum is
-next to it by then.
+there at a certain length T, like (T - t)^p, and at 3 T / 4 is still well above; what tends to its
+infimum is next to it by then.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import jax
 import numpy as np
 
 from mossp.feasibility import on_host
-from mossp.polish import Polished
+from mossp.polish import DENSE, Polisher, tangential
 from mossp.problem import Oracles
+from mossp.stationarity import ACTIVE
 
 Vector = Any
 
@@ -29,12 +30,11 @@ Vector = Any
 # loss rises at all along the ray, then within 1e12 times the length of x.
 LENGTHS = tuple(4.0**j / 8 for j in range(22))
 SOME_LENGTHS = LENGTHS[:6]  # of Newton's direction, whose errors grow with it
-ROUNDING = 64  # units of rounding in a mean over the rows
+ROUNDING = 16  # units of rounding in a mean over the rows
 SHORTEST = -52.0  # the logarithm to base 2 of the smallest length that is told from 0
 SMALLEST = 1e-6  # part of x at which a loss that underflows at x is looked at
 HALVINGS = 12  # of the interval of such logarithms
-NEAR = 1 / 16  # of the whole way down that may be left half-way: a hinge leaves a quarter
-FURTHER = 1e-3  # the residual that Newton's method is asked for, in units of the one before
+NEAR = 1 / 32  # of the way down that may be left at 3 T / 4: a smoothed hinge leaves a 16th
 
 ADVICE = (
     "There is no minimiser: the loss falls for ever along a ray to infinity on which neither the "
@@ -54,27 +54,39 @@ class Point(NamedTuple):
 
 
 def leads_to_infinity(
-    oracles: Oracles, x: Vector, tol: float, newton: Callable[..., Polished] | None = None
+    oracles: Oracles, x: Vector, q: Vector, tol: float, polisher: Polisher | None = None
 ) -> bool:
     """Whether the objective falls from x to infinity on a ray, and on without end.
 
-    `newton(oracles, x, tol, patient)` is Newton's method, for the second ray.
+    q are the multipliers at x; a `polisher` finds the second ray.
     """
-    x = np.asarray(x)
+    x, q = np.asarray(x), np.asarray(q)
     flat = flat_entries(oracles, x)
     if not flat.any():
         return False
     ray = np.where(flat, x, 0)
     if falls_without_end(oracles, x, ray, tol, LENGTHS):
         return True
-    if newton is None:
+    if polisher is None or np.count_nonzero(flat) > DENSE:
         return False
-    further = np.where(flat, newton(oracles, x, FURTHER * tol, patient=False).witness.x - x, 0)
-    length = float(np.linalg.norm(further))
-    if length == 0:
+    newton, size = newton_direction(polisher, x, q, flat), float(np.linalg.norm(ray))
+    length = float(np.linalg.norm(newton))
+    if not np.sqrt(np.finfo(x.dtype).eps) * size < length < np.inf:
         return False
-    further = further * max(float(np.linalg.norm(ray)) / length, 1.0)
-    return falls_without_end(oracles, x, further, tol, SOME_LENGTHS)
+    newton = newton * max(size / length, 1.0)
+    return falls_without_end(oracles, x, newton, tol, SOME_LENGTHS)
+
+
+def newton_direction(
+    polisher: Polisher, x: np.ndarray, q: np.ndarray, flat: np.ndarray
+) -> np.ndarray:
+    """Newton's step for f over some entries, along the constraints that hold with equality."""
+    at, (S,) = polisher.look(x, q), np.nonzero(flat)
+    H = polisher.hessian(at, S)[S]
+    K = at.J[polisher.is_equality | (at.c >= -ACTIVE)][:, S]
+    direction, slopes = np.zeros(len(x)), at.gradient + at.q @ at.J
+    direction[S] = tangential((H + H.T) / 2, K, -slopes[S], np.zeros(len(K)))[0]
+    return direction
 
 
 def flat_entries(oracles: Oracles, x: np.ndarray) -> np.ndarray:
@@ -102,9 +114,10 @@ def falls_without_end(
     resolution = eps * abs(first.f)
     for t in lengths:
         now = at(t)
-        allowed = now.penalty <= first.penalty + eps * (now.h + first.h)
-        allowed = allowed and now.violation <= max(tol, first.violation)
-        if not (allowed and now.f <= last.f + resolution):  # NaN and infinity among it
+        flat = now.penalty <= first.penalty + eps * (now.h + first.h)
+        feasible = now.violation <= max(tol, first.violation)
+        falls = now.f <= last.f + resolution
+        if not (np.isfinite(now).all() and flat and feasible and falls):
             return False
         before, last = last, now
     way = first.f - last.f
@@ -117,7 +130,7 @@ def falls_without_end(
         middle = (low + high) / 2
         above = at(2.0**middle).f - last.f > resolution
         low, high = (middle, high) if above else (low, middle)
-    return at(2.0 ** (high - 1)).f - last.f <= NEAR * way
+    return at(0.75 * 2.0**high).f - last.f <= NEAR * way
 
 
 def underflows(at: Callable[[float], Point], end: float, eps: float) -> bool:

@@ -398,7 +398,7 @@ class Solve:
             outputs = self.polish_end(outputs)
         ending = Ending(
             outputs, watch.outputs("random"), watch.lost, watch.diverged, self.early,
-            self.notes + watch.notes, self.polishing.newton if a.polish else None,
+            self.notes + watch.notes, a.polish,
         )  # fmt: skip
         verdict = judge(
             self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws()
