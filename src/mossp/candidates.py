@@ -1,12 +1,12 @@
 """Further answers, from where neither a run nor Newton's method gets by itself.
 
-`from_strong`: the local solution that a path of falling strengths leads to. It is sparse, also where
-the objective is lower far away.
+`from_strong`: the local solution that a path of falling strengths leads to. It is sparse, also
+where the objective is lower far away.
 
 `spliced`: for regularisers that are zero where at most k entries (or groups) are not. Any k of them
 make a critical point if lam is large, and the best k are looked for: some are added while there are
-fewer, then one is exchanged for another as long as that helps, chosen by what a quadratic model says
-that it costs and gains (the splicing of Zhu et al., PNAS 2020).
+fewer, then one is exchanged for another as long as that helps, chosen by what a quadratic model
+says that it costs and gains (the splicing of Zhu et al., PNAS 2020).
 """
 
 from __future__ import annotations
