@@ -26,8 +26,8 @@ def strengthened(regularizer: Regularizer, factor: Any) -> Regularizer:
     """The regulariser with every lam in it multiplied; the same compiled programs serve it.
 
     >>> from mossp.regularizers import MCP, Nonnegative
-    >>> strengthened(Nonnegative(MCP(0.5)), 2.0)
-    Nonnegative(reg=MCP(lam=1.0, gamma=3.0))
+    >>> strengthened(Nonnegative(MCP(0.5)), 2.0).reg
+    MCP(lam=1.0, gamma=3.0)
     """
     places = strengths_in(regularizer)
 
