@@ -27,7 +27,7 @@ def strengthened(regularizer: Regularizer, factor: Any) -> Regularizer:
 
     >>> from mossp.regularizers import MCP, Nonnegative
     >>> strengthened(Nonnegative(MCP(0.5)), 2.0).reg
-    MCP(lam=1.0, gamma=3.0)
+    MCP(lam=1.0)
     """
     places = strengths_in(regularizer)
 
