@@ -18,7 +18,7 @@ import scipy.sparse
 
 import mossp
 from mossp import losses
-from mossp.path import strengths_in, with_strength
+from mossp.regularizers.strength import strengths_in, with_strength
 
 compilations: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(

@@ -29,7 +29,9 @@ from mossp.feasibility import (
     violation,
 )
 from mossp.fresh import decided, sample_count
+from mossp.polish import Polisher
 from mossp.problem import Oracles
+from mossp.recession import ADVICE, leads_to_infinity
 from mossp.result import Status
 from mossp.stationarity import exact_certificate
 
@@ -49,6 +51,7 @@ class Ending:
     early: Status | None = None  # INTERRUPTED or STOPPED
     notes: list[str] = dataclasses.field(default_factory=list)
     start: np.ndarray | None = None  # where the run started: the best point of phase one
+    polished: bool = False  # and time is left: Newton's direction may be looked at
 
 
 @dataclasses.dataclass
@@ -101,6 +104,12 @@ def judge(
         cert = decided(oracles, x, one, samples or 0, more, most, tol, batch_size)
 
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol, relative=True)
+    endless = False
+    if success and oracles.exact:
+        polisher = Polisher(oracles, np.asarray(x)) if ending.polished else None
+        endless = leads_to_infinity(oracles, x, one.q, tol, polisher)
+    if endless:
+        success, ending.diverged[best] = False, True
     status, notes, said = why(ending, best, success, bool(bad[best])), list(ending.notes), ""
     known = None
     if ending.early is None and not cert.bound("feasibility", relative=True) <= tol:
@@ -128,7 +137,8 @@ def judge(
     spread = None
     if usable and kept.all():
         spread = expectation(wide)
-    message = " ".join([describe(status, cert, tol), *([said] if said else []), *notes])
+    first = ADVICE if endless else describe(status, cert, tol)
+    message = " ".join([first, *([said] if said else []), *notes])
     return Verdict(best, status, success, message, cert, spread, r.objective, r.feasibility)
 
 

@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from mossp.data import Finite, is_rows
 from mossp.problem import Problem
 from mossp.regularizers import Regularizer
+from mossp.regularizers.strength import with_strength
 from mossp.report.figures import BLUE, ORANGE, given_axes, new_figure, plain
 from mossp.result import Result
 from mossp.solve import solve
@@ -162,39 +162,6 @@ def with_regularizer(problem: Problem, regularizer: Regularizer) -> Problem:
     changed = copy.copy(problem)
     object.__setattr__(changed, "regularizer", regularizer)
     return changed
-
-
-def with_strength(regularizer: Regularizer, lam: float) -> Regularizer:
-    """The regulariser, inside its wrappers, with another lam."""
-    places = strengths_in(regularizer)
-    if len(places) != 1:
-        what = "no lam" if not places else f"{len(places)} values lam"
-        raise ValueError(
-            f"{type(regularizer).__name__} has {what}: say what a strength means by "
-            "regularizer=lambda lam: ..., which returns the regulariser."
-        )
-
-    def find(tree: Any) -> Any:
-        for name in places[0]:
-            tree = tree[name] if isinstance(tree, (dict, list, tuple)) else getattr(tree, name)
-        return tree
-
-    return eqx.tree_at(find, regularizer, lam)
-
-
-def strengths_in(tree: Any) -> list[tuple[Any, ...]]:
-    """Where a field called lam is found: the way to each."""
-    if isinstance(tree, dict):
-        parts = list(tree.items())
-    elif isinstance(tree, (list, tuple)):
-        parts = list(enumerate(tree))
-    elif isinstance(tree, Regularizer):
-        parts = [(f.name, getattr(tree, f.name)) for f in dataclasses.fields(tree)]
-        if "lam" in dict(parts):
-            return [("lam",)]
-    else:
-        return []
-    return [(name, *rest) for name, part in parts for rest in strengths_in(part)]
 
 
 def start_of(problem: Problem) -> np.ndarray:

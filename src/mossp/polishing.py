@@ -11,13 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from mossp.budget import PRODUCT, Budget
+from mossp.budget import PRODUCT, Budget, UsedUp
+from mossp.candidates import from_strong, spliced
 from mossp.certificate import Witness
-from mossp.polish import Polished, polish, row_count
+from mossp.polish import Polished, Polisher, polish, row_count
 from mossp.problem import Oracles
+from mossp.recession import leads_to_infinity
+from mossp.regularizers.strength import strengths_in
 
 PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
 RIVAL = -1  # its place among the replicas in a checkpoint
+PREFERRED = (
+    "The objective is lower on its way to infinity, where it has no minimum: this is a local "
+    "minimum, the one that stronger regularisation leads to if there is one."
+)
 FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
 # What polishing may cost without success, in gradients: so many for each that the run's steps take,
 SHARE = 20
@@ -35,7 +42,8 @@ class Polishing:
         """`planned` are the gradients that the run's steps take, all of them."""
         self.oracles, self.tol, self.budget = oracles, tol, budget or Budget()
         self.found: dict[int, Polished] = {}
-        self.rival: Polished | None = None  # from the convex relaxation
+        self.rival: Polished | None = None  # the best of the further candidates
+        self.instead: Polished | None = None  # of all others, where these lead to infinity
         self.gradients, self.products = 0, 0
         self.tried = -1  # the step at which it was tried last
         self.ended = ""  # what was used up by the last attempt that was cut short
@@ -51,22 +59,23 @@ class Polishing:
         return self.gradients + PRODUCT * self.products
 
     def polish(
-        self, oracles: Oracles, x: np.ndarray, patient: bool = True, last: bool = False
-    ) -> Polished:
+        self, oracles: Oracles, x: np.ndarray, patient: bool = True, last: bool = False,
+        tol: float | None = None,
+    ) -> Polished:  # fmt: skip
         """One attempt, within what is affordable: half of that is kept for the last one."""
         half = self.affordable / 2
         patience = half if last else max(half - self.in_vain, 0) / 2
-        found = polish(oracles, x, self.tol, patient, self.budget, patience, self.cost, last)
+        found = polish(oracles, x, tol or self.tol, patient, self.budget, patience, self.cost, last)
         self.ended = found.ended or self.ended
         return found
 
-    def count(self, *attempts: Polished) -> None:
+    def count(self, *attempts: Polished, tol: float | None = None) -> None:
         """Adds up what attempts have cost, side by side in as many replicas."""
         gradients = max((a.gradients for a in attempts), default=0)
         products = max((a.products for a in attempts), default=0)
         self.gradients += gradients
         self.products += products
-        if any(a.residual > self.tol for a in attempts):
+        if any(a.residual > (tol or self.tol) for a in attempts):
             self.in_vain += gradients + PRODUCT * products
 
     @property
@@ -102,13 +111,63 @@ class Polishing:
         small = row_count(self.oracles) * len(x) <= FEW_NUMBERS
         for part in PARTS if small else PARTS[1:2]:
             relaxed = self.oracles.relaxed(np.asarray(part, x.dtype))
-            start = self.polish(relaxed, x)
-            self.count(start)
-            x = start.witness.x
-            rival = self.polish(self.oracles, x)
-            self.count(rival)
-            if rival.residual <= self.tol and (not self.rival or rival.value < self.rival.value):
-                self.rival = rival
+            x = self.newton(relaxed, x).witness.x
+            self.consider(self.newton(self.oracles, x))
+
+    def refine(self, x: np.ndarray) -> None:
+        """Candidates that only the answers found give a reason for: exchanges, and paths.
+
+        Where F is lowest on the way to infinity, F does not say which answer is good: the one that
+        a path from strong regularisation leads to is taken, or else the lowest with a minimum.
+        """
+        regularizer = self.oracles.regularizer
+        if regularizer.counted(len(x)) and not self.stopped():
+            best = self.certified()[:1]
+            found = spliced(
+                self.oracles, best[0] if best else None, x, self.tol, self.newton, self.stopped
+            )
+            self.consider(found)
+        known = self.certified()
+        if self.stopped() or not known or not strengths_in(regularizer):
+            return
+        if self.endless(known[0]):
+            candidates = [from_strong(self.oracles, x, self.newton), *known[1:]]
+            finite = (c for c in candidates if c and c.residual <= self.tol and not self.endless(c))
+            self.instead = next(finite, None)
+
+    def newton(
+        self, oracles: Oracles, x: np.ndarray, tol: float | None = None, patient: bool = True
+    ) -> Polished:
+        """Polishing at the run's expense, for a candidate."""
+        found = self.polish(oracles, x, patient, tol=tol)
+        self.count(found, tol=tol)
+        return found
+
+    def consider(self, found: Polished | None) -> None:
+        if found is None or found.residual > self.tol:
+            return
+        if self.rival is None or found.value < self.rival.value:
+            self.rival = found
+
+    def certified(self) -> list[Polished]:
+        """The KKT points known, the lowest first."""
+        every = [*self.found.values(), *([self.rival] if self.rival is not None else [])]
+        return sorted((f for f in every if f.residual <= self.tol), key=lambda found: found.value)
+
+    def endless(self, found: Polished) -> bool:
+        """Whether a point is on its way to infinity, as far as the budget allows to see."""
+        x, q = found.witness.x, found.witness.lam
+        polisher = Polisher(self.oracles, x, self.budget, before=self.cost)
+        try:
+            return leads_to_infinity(self.oracles, x, q, self.tol, polisher)
+        except UsedUp:
+            return False
+        finally:
+            self.gradients += polisher.gradients
+            self.products += polisher.products
+
+    def stopped(self) -> bool:
+        return self.budget.received or not self.possible
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What a checkpoint keeps of it: arrays, and what JSON can hold."""
@@ -134,7 +193,8 @@ class Polishing:
         """What a message says of it."""
         if self.found:
             steps = max(found.steps for found in self.found.values())
-            return f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+            polished = f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+            return f"{polished} {PREFERRED}" if self.instead is not None else polished
         if self.cost == 0:
             return "It ended early, and was not polished."
         why = f": {self.ended}" if self.ended else ""
@@ -155,6 +215,7 @@ class Polishing:
             lowest = value if own is None else own.value if own.residual <= self.tol else np.inf
             if self.rival is not None and self.rival.value < lowest:
                 found = self.rival
+            found = self.instead or found
             if found is None:
                 continue
             better[r] = True

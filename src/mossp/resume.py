@@ -15,7 +15,7 @@ from mossp.polish import Polished
 from mossp.watch import Watch
 
 KIND = "mossp checkpoint"
-SPENT = 3  # of polishing: gradients, Hessian products, and the step at which it was tried last
+SPENT = 4  # of polishing: gradients, Hessian products, the step of the last attempt, cost in vain
 LAYOUT = {
     "fingerprint": str,
     "k": int,

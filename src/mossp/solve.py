@@ -470,6 +470,7 @@ class Solve:
         ending = Ending(
             outputs, watch.outputs("random"), watch.lost & ~replaced, watch.diverged & ~replaced,
             self.early, self.notes + watch.notes, start=self.start,
+            polished=a.polish and not self.budget.late,
         )  # fmt: skip
         verdict = judge(
             self.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=self.fresh_draws(),
@@ -512,6 +513,8 @@ class Solve:
         """Which outputs polishing has replaced."""
         if self.early is None:
             self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
+            if self.a.chosen:
+                self.polishing.refine(self.start)
             self.note_stops()
         self.notes.append(self.polishing.said)
         proved = self.run_certified & ~self.watch.given_up

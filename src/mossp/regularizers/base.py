@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,6 +22,13 @@ def real(value: Array) -> Array:
     """A whole number as a float, so that lam = 1 and lam = 0.5 share a compiled program."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     return float(value) if whole else value
+
+
+class Counted(NamedTuple):
+    """A regulariser that is zero where at most k of some units are not zero."""
+
+    units: np.ndarray  # the unit of every coordinate: an entry or a group; -1 where it is in none
+    k: int
 
 
 class Regularizer(Module):
@@ -98,6 +105,10 @@ class Regularizer(Module):
             "that returns the weighted regulariser."
         )
 
+    def counted(self, n: int) -> list[Counted]:
+        """Where it counts nonzeros in a vector of n entries: which units, and how many are free."""
+        return []
+
     # What methods must know; a class of your own says so where it differs.
 
     @property
@@ -137,6 +148,9 @@ class Around(Regularizer):
     """A regulariser made from another one, `reg`, whose properties it has unless it says so."""
 
     reg: eqx.AbstractVar[Regularizer]
+
+    def counted(self, n: int) -> list[Counted]:
+        return self.reg.counted(n)
 
     @property
     def convex(self) -> bool:

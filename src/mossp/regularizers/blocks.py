@@ -7,9 +7,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from mossp.prox import Array, aligned
-from mossp.regularizers.base import Regularizer
+from mossp.regularizers.base import Counted, Regularizer
 
 Span = tuple[int, int]
 
@@ -150,6 +151,15 @@ class FlatBlocks(Regularizer):
 
     def nearest_g(self, x: Array, w: Array) -> Array:
         return self._join(0 * x, [r.nearest_g(x[i:j], w[i:j]) for r, (i, j) in self._parts()])
+
+    def counted(self, n: int) -> list[Counted]:
+        found = []
+        for reg, (i, j) in self._parts():
+            for units, k in reg.counted(j - i):
+                everywhere = np.full(n, -1)
+                everywhere[i:j] = units
+                found.append(Counted(everywhere, k))
+        return found
 
     def _parts(self) -> Any:
         return zip(self.regs, self.spans, strict=True)

@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 
 from mossp.prox import Array, aligned, nonzero, norm
-from mossp.regularizers.base import Around, Regularizer, concrete, real, require
+from mossp.regularizers.base import Around, Counted, Regularizer, concrete, real, require
 
 # |x| <= R holds within so many units of rounding: a point scaled to the radius counts as on it.
 SLACK = 64
@@ -209,6 +209,9 @@ class Relaxed(Around):
     def nearest_g(self, x: Array, w: Array) -> Array:
         return 0 * x
 
+    def counted(self, n: int) -> list[Counted]:
+        return []
+
     @property
     def convex(self) -> bool:
         return True
@@ -273,6 +276,9 @@ class Weighted(Around):
 
     def weighted(self, weights: Array) -> Regularizer:
         return self.reg.weighted(self.weights * weights)
+
+    def counted(self, n: int) -> list[Counted]:
+        return self._inner().counted(n)
 
     @property
     def separable(self) -> bool:

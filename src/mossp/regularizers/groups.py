@@ -9,7 +9,7 @@ import equinox as eqx
 import numpy as np
 
 from mossp.prox import Array, aligned, nonzero, root, segment_sum
-from mossp.regularizers.base import Around, Regularizer
+from mossp.regularizers.base import Around, Counted, Regularizer
 
 
 class Group(Around):
@@ -99,6 +99,10 @@ class Group(Around):
             "Group takes a weight a group, not a coordinate: write Group(Weighted(reg, weights), "
             "groups) with one weight a group."
         )
+
+    def counted(self, n: int) -> list[Counted]:
+        groups = np.asarray(self.groups)
+        return [Counted(units[groups], k) for units, k in self.reg.counted(self.count)]
 
     @property
     def absolute(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 
 from mossp import prox
 from mossp.prox import Array, aligned, nonzero, norm, rank, water_level
-from mossp.regularizers.base import Regularizer, concrete, real, require
+from mossp.regularizers.base import Counted, Regularizer, concrete, real, require
 from mossp.regularizers.sloped import SlopedL1
 
 
@@ -93,6 +93,14 @@ class Truncated(SlopedL1):
     def slope(self) -> Array:
         return self.lam
 
+    @property
+    def free(self) -> int:
+        """The most nonzeros that cost nothing."""
+        return int(self.k)
+
+    def counted(self, n: int) -> list[Counted]:
+        return [Counted(np.arange(n), self.free)]
+
     def weighted(self, weights: Array) -> Regularizer:
         given = concrete(weights)
         if given is not None and not np.all((given == 0) | (given == 1)):
@@ -168,6 +176,10 @@ class TruncatedL1MinusL2(Truncated):
     2.0
     """
 
+    @property
+    def free(self) -> int:
+        return int(self.k) + 1
+
     def g(self, x: Array) -> Array:
         xp, x, lam = aligned(x, self.lam)
         head = _full_rank(x, self.k)
@@ -232,3 +244,6 @@ class MaskedTruncated(SlopedL1):
     def nearest_g(self, x: Array, w: Array) -> Array:
         _, x, w, weights = aligned(x, w, self.weights)
         return weights * self.reg.nearest_g(weights * x, weights * w)
+
+    def counted(self, n: int) -> list[Counted]:
+        return [Counted(np.where(np.asarray(self.weights) == 0, -1, np.arange(n)), self.reg.free)]

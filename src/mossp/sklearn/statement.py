@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from mossp.expressions import Expression, parse
 from mossp.fairness import Covariance, Covariances
 from mossp.module import Module
-from mossp.path import with_strength
 from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
+from mossp.regularizers.strength import with_strength
 from mossp.structure import as_pytree
 
 PyTree = Any
