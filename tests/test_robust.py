@@ -38,3 +38,11 @@ def test_the_check_finds_what_is_wrong():
         assert not robust.solved(oracles, case.x0, case)
         assert not robust.solved(oracles, result.x * 1.001, case)
         assert not robust.solved(oracles, -result.x, case)
+
+
+def test_no_success_is_claimed_at_infinity():
+    """There the constraints' gradients vanish, and huge multipliers make any point critical."""
+    with jax.enable_x64(True):
+        case = robust.cases(14, ["ratios_in_constraints"])[13]
+        result = robust.with_mossp(case)
+        assert robust.solved(robust.oracles(case), result.x, case) or not result.success

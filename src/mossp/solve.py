@@ -467,8 +467,11 @@ class Solve:
         if a.polish:
             replaced = self.polish_end(outputs)
         self.spent = self.budget.seconds()
+        # Newton's method may leave for infinity, too, where any point is nearly critical.
+        far = np.linalg.norm(outputs.x, axis=1) > watch.far_away
+        diverged = (watch.diverged & ~replaced) | far
         ending = Ending(
-            outputs, watch.outputs("random"), watch.lost & ~replaced, watch.diverged & ~replaced,
+            outputs, watch.outputs("random"), watch.lost & ~replaced, diverged,
             self.early, self.notes + watch.notes, start=self.start,
             polished=a.polish and not self.budget.late,
         )  # fmt: skip

@@ -48,6 +48,11 @@ class Watch:
         return self.lost | self.diverged
 
     @property
+    def far_away(self) -> float:
+        """The length of x beyond which it has diverged, whatever led there."""
+        return GROWTH * (1 + float(np.linalg.norm(self.start)))
+
+    @property
     def hopeless(self) -> bool:
         return bool(self.given_up.all())
 
@@ -75,7 +80,7 @@ class Watch:
     @np.errstate(over="ignore")
     def find_trouble(self, seen: Observation) -> None:
         """Replicas that are no longer finite, or have left for infinity."""
-        far_away = GROWTH * (1 + np.linalg.norm(self.start))
+        far_away = self.far_away
         for r in np.flatnonzero(~seen.finite & ~self.lost).tolist():
             self.lost[r] = True
             step, x, after = 0, self.before, self.start

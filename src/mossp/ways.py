@@ -106,8 +106,8 @@ def better(new: Result, old: Result) -> bool:
         return False
     if min(new.violation, old.violation) > max(new.tol, LOOSE):
         return old.status not in FAILED and new.violation < old.violation
-    proved = LOOSE if old.status in FAILED else min(old.certificate.worst, LOOSE)
-    return new.certificate.worst < proved
+    proved = LOOSE if old.status in FAILED else min(old.certificate.worst_relative, LOOSE)
+    return new.certificate.worst_relative < proved
 
 
 def told(a: Arguments, first: Result, best: Result, name: str, tried: list[Result]) -> Result:
