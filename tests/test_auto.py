@@ -959,3 +959,55 @@ def test_shorter_steps():
     assert np.linalg.norm(short.x - whole.x) > 1e-3
     with pytest.raises(ValueError, match="shorten > 0"):
         mossp.schedules.Auto(shorten=0.0)
+
+
+# A start that is a solution already ---------------------------------------------------------------
+
+
+def sphere_problem(**changes):
+    rng = np.random.default_rng(5)
+    A = rng.normal(size=(400, 6))
+    b = np.sign(A[:, 0] + 0.3 * rng.normal(size=400))
+    given = {"regularizer": mossp.L1MinusL2(0.01), "equality": mossp.constraints.Sphere()}
+    return mossp.Problem(mossp.losses.logistic, (A, b), **{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"equality": None}, {"equality": None, "inequality": lambda x: x @ x - 4.0}],
+    ids=["sphere", "none", "inequality"],
+)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_start_that_is_a_solution_ends_at_step_0(changes, dtype):
+    problem = sphere_problem(**changes)
+    first = mossp.solve(problem, np.ones(6), dtype=dtype)
+    again = mossp.solve(problem, first, dtype=dtype)
+    assert first.success and again.success and again.steps == 0
+    assert "The start is a solution already." in again.message
+    np.testing.assert_allclose(again.fun, first.fun, atol=1e-12 if dtype == "float64" else 1e-6)
+
+
+def test_replicas_of_a_solution_end_at_step_0():
+    problem = sphere_problem()
+    first = mossp.solve(problem, np.ones(6))
+    again = mossp.solve(problem, first, replicas=2)
+    assert again.success and again.steps == 0
+    np.testing.assert_array_equal(again.xs[0], again.xs[1])
+
+
+def test_another_candidate_may_still_be_lower_than_a_critical_start():
+    """At 0 the truncated l1 norm is critical, whatever the loss."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(200, 8))
+    problem = mossp.Problem(
+        mossp.losses.squared, (A, A[:, :2] @ [2.0, -1.0]), regularizer=mossp.TruncatedL1(5.0, 2)
+    )
+    result = mossp.solve(problem, np.zeros(8))
+    assert result.success and result.fun <= 1e-12
+    assert np.flatnonzero(result.x).tolist() == [0, 1]
+
+
+def test_a_path_over_equal_strengths_ends_at_once():
+    found = mossp.path(sphere_problem(), [0.02, 0.02, 0.02], np.ones(6))
+    assert [result.steps > 0 for result in found.results] == [True, False, False]
+    assert all(result.success for result in found.results)

@@ -23,7 +23,7 @@ from mossp.arguments import (
     steps_per_anchor,
 )
 from mossp.budget import Budget
-from mossp.certificate import FRESH_SAMPLES, Witness
+from mossp.certificate import FRESH_SAMPLES, Witness, certificate
 from mossp.checkpoint import CheckpointError
 from mossp.constants import estimate_at, hessian_products, sample_draws
 from mossp.data import Finite, Sampler, Stream, map_rows
@@ -42,6 +42,7 @@ from mossp.programs import compiled as with_programs
 from mossp.progress import Bar
 from mossp.result import Result, Status
 from mossp.schedules import Auto, Constant, Rule, Schedule, with_alpha
+from mossp.stationarity import exact_certificate
 from mossp.steps import Carry, Context, Observation
 from mossp.structure import Structure, with_dtype
 from mossp.watch import Watch
@@ -182,7 +183,8 @@ class Solve:
             self.notes.append(f"{arguments.name} was run {self.form}.")
         self.hessian_products = 0
         self.early: Status | None = None  # INTERRUPTED or STOPPED
-        self.run_certified = False  # whether the steps themselves have led to a proof
+        # F of what needs no polishing, since it is proved already; infinite elsewhere.
+        self.proved = np.full(arguments.replicas, np.inf)
         self.given = self.structure.ravel(arguments.x0, arguments.dtype)
         within_reach(arguments.method, arguments.name, self.oracles, self.given)
         check_mean(problem, self.oracles, self.given, arguments.dtype)
@@ -199,8 +201,9 @@ class Solve:
                 with self.bar:
                     before = self.take_up()
                     self.budget.start(before)
-                    self.arrived = self.polished_early()
-                    if self.relaxes() and not self.arrived:
+                    self.at_start = self.solved_at_start()
+                    self.arrived = self.at_start or self.polished_early()
+                    if self.relaxes() and (self.at_start or not self.arrived):
                         self.polishing.relax(self.start)
                     spent = self.budget.seconds()
                     self.note_stops()
@@ -396,8 +399,26 @@ class Solve:
             return False
         if a.polish and a.chosen and self.polishing.tried != k:
             return False
-        self.run_certified = watch.certified(a.tol, a.drawn)
-        return self.run_certified
+        judged = watch.judged(a.drawn)
+        each = (certificate(self.oracles, r, None, "witness") for r in judged)
+        found = all(one.is_kkt(a.tol, relative=True) for one in each)
+        if found:
+            self.proved = np.array([r.objective for r in judged], np.float64)
+        return found
+
+    def solved_at_start(self) -> bool:
+        """Whether the start is a KKT point at tol already: an earlier answer, as a rule."""
+        a, run, x = self.a, self.loop, jnp.asarray(self.start)
+        ends_early = a.method.exact and a.output != "random" and a.starts == 1 and not self.shared
+        if run.k or not ends_early or not self.watch.first.finite.all():
+            return False
+        judged = self.watch.judged(a.drawn)
+        gradient = jnp.asarray(judged[0].gradient, x.dtype)
+        solved = exact_certificate(self.oracles, x, gradient).is_kkt(a.tol, relative=True)
+        if solved:
+            self.proved = np.array([r.objective for r in judged], np.float64)
+            self.notes.append("The start is a solution already.")
+        return solved
 
     def polished_early(self) -> bool:
         """Whether "auto" has arrived: tried where constants are measured again, once F settles.
@@ -515,14 +536,16 @@ class Solve:
     def polish_end(self, outputs: Witness) -> np.ndarray:
         """Which outputs polishing has replaced."""
         if self.early is None:
-            self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
+            if not self.at_start:
+                self.polishing.attempt(self.loop.k, outputs.x, self.watch.given_up, last=True)
             if self.a.chosen:
                 self.polishing.refine(self.start)
             self.note_stops()
-        self.notes.append(self.polishing.said)
-        proved = self.run_certified & ~self.watch.given_up
-        values = np.where(proved, self.watch.history[-1][3], np.inf)
-        return self.polishing.into(outputs, values)
+        values = np.where(self.watch.given_up, np.inf, self.proved)
+        replaced = self.polishing.into(outputs, values)
+        if replaced.any() or not self.at_start:
+            self.notes.append(self.polishing.said)
+        return replaced
 
     def same_functions(self) -> bool:
         """Whether the user's functions still compute what they did when the run began."""

@@ -38,6 +38,11 @@ class Way(NamedTuple):
 
 def best_way(arguments: Arguments, oracles: Oracles, run: Callable[[Arguments], Result]) -> Result:
     """The first way where it succeeds, untouched; else the best of all."""
+    if oracles.large and arguments.chosen and arguments.polish and not arguments.limited:
+        # Steps would have to be compiled besides, which takes longer than to solve the problem.
+        newton = run(dataclasses.replace(arguments, steps=0))
+        if newton.success:
+            return newton
     best = first = run(arguments)
     if not worth_more(arguments, oracles, first):
         return first
