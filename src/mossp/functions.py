@@ -6,7 +6,6 @@ What can be found wrong here is found before anything is compiled.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from mossp import keys
 from mossp.data import Sampler
+from mossp.printing import warn
 from mossp.programs import ProgramSet
 from mossp.regularizers import Regularizer
 from mossp.structure import with_dtype
@@ -171,7 +171,7 @@ def check_size(probed: list[Probed]) -> bool:
     )
     if size > LARGEST_PROGRAM:
         raise ValueError(said.format(f"more than the {LARGEST_PROGRAM:,} that can be compiled"))
-    warnings.warn(said.format("which takes long to compile"), stacklevel=5)
+    warn(said.format("which takes long to compile"))
     return True
 
 

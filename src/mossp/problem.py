@@ -198,7 +198,8 @@ class Oracles(eqx.Module):
     def codes(self) -> list[Code]:
         """Of the functions that the user wrote."""
         given = (self.loss, self.equality, self.inequality, getattr(self.source, "fn", None))
-        return [function.code for function in given if isinstance(function, Function)]
+        functions = (function for function in given if isinstance(function, Function))
+        return [function.code for function in functions if function.code is not None]
 
     def numbers(self) -> tuple[Any, ...]:
         """All numbers that the user's functions hold, by their bits."""
@@ -206,7 +207,7 @@ class Oracles(eqx.Module):
 
     def same_functions(self, other: Oracles) -> bool:
         """Whether the user's functions compute the same in both."""
-        return self.programs.key == other.programs.key and self.numbers() == other.numbers()
+        return self.programs is other.programs and self.numbers() == other.numbers()
 
     @property
     def m_E(self) -> int:

@@ -17,6 +17,7 @@ inside but is opaque to tracing keeps its identity: callbacks into Python, and a
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -244,22 +245,13 @@ def is_number_or_array(leaf: Any) -> bool:
 class Code:
     """What a function of a problem computes, whatever its numbers.
 
-    Two are equal if they have the same part (loss, constraint, ...) in the same set of programs. It
-    remembers what it traced, so that a run sees one function from its beginning to its end.
+    It remembers what it traced, so that a run sees one function from its beginning to its end.
     """
 
     def __init__(self, probed: Probed, programs: Any, part: str) -> None:
         self.probed, self.programs, self.part = probed, programs, part
         self.traces: dict[Any, Trace] = {}
         self.inlined = False  # whether some batch size has numbers at other places than the probes
-
-    def __hash__(self) -> int:
-        return hash((id(self.programs), self.part))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Code) and (
-            self.programs is other.programs and self.part == other.part
-        )
 
     def at(self, leaves: list[Any], treedef: Any) -> Trace:
         """The trace for arguments of these shapes."""
@@ -286,15 +278,44 @@ class Code:
         return traced.evaluate(values, [leaf for leaf in leaves if not isinstance(leaf, int)])
 
 
-class Function(eqx.Module):
-    """A user's function as an argument of compiled programs."""
+class Name:
+    """What JAX remembers of a function: its part (loss, constraint, ...) in a set of programs.
 
-    arrays: PyTree  # of a module or a Partial: its own leaves
-    numbers: tuple[Any, ...]
-    code: Code = eqx.field(static=True)
+    Two functions of the same name are the same program. JAX remembers for long, and so a name does
+    not keep the code alive, with all that the user's function holds.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.programs, self.part, self.code = code.programs, code.part, weakref.ref(code)
+
+    def __hash__(self) -> int:
+        return hash((id(self.programs), self.part))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Name) and (
+            self.programs is other.programs and self.part == other.part
+        )
+
+
+@jax.tree_util.register_pytree_node_class
+class Function:
+    """A user's function as an argument of compiled programs: its arrays and numbers are leaves."""
+
+    def __init__(self, arrays: PyTree, numbers: tuple[Any, ...], code: Code | None) -> None:
+        self.arrays = arrays  # of a module or a Partial
+        self.numbers, self.code = numbers, code
 
     def __call__(self, *args: PyTree) -> PyTree:
+        assert self.code is not None, "the problem that this function belongs to is gone"
         return self.code.evaluate(self.numbers, self.arrays, *args)
+
+    def tree_flatten(self) -> tuple[Any, Any]:
+        return (self.arrays, self.numbers), None if self.code is None else Name(self.code)
+
+    @classmethod
+    def tree_unflatten(cls, name: Name | None, leaves: Any) -> Function:
+        arrays, numbers = leaves
+        return cls(arrays, numbers, None if name is None else name.code())
 
 
 def hoisted(probes: tuple[Trace, ...]) -> tuple[int, ...]:
