@@ -112,12 +112,13 @@ def form_of(jaxpr: Any, open_: bool = False) -> tuple[Any, ...]:
 
 
 def params_of(eqn: Any) -> tuple[Any, ...]:
-    own_rules = eqn.primitive.name in WITH_OWN_RULES
+    plain = (core.ClosedJaxpr, core.Jaxpr, bool, int, str, tuple, type(None))
 
     def shown(key: str, value: Any) -> Any:
-        if own_rules and callable(value):
-            return getattr(value, "__name__", key)  # a new object at every trace
-        return described(value)
+        """A rule of differentiation is a new object at every trace: derivatives show what it is."""
+        inner = type(value).__name__ == "WrappedFun"  # what a rule is inside of JAX
+        rule = eqn.primitive.name in WITH_OWN_RULES and not isinstance(value, plain)
+        return key if inner or rule else described(value)
 
     return tuple((key, shown(key, value)) for key, value in sorted(eqn.params.items()))
 
