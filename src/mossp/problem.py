@@ -164,6 +164,9 @@ class Problem:
             first = with_dtype(source.peek()[0], dtype)
             return [(with_rows(first, times),) for times in (1, 2)]
 
+        if isinstance(source, Finite):
+            return [(source.batch_shapes(size),) for size in PROBED_SIZES]
+
         def batch(size: int) -> PyTree:
             draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, size)
             return source.batch(jax.tree.map(lambda d: d[0], draws), size)
