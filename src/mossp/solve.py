@@ -52,8 +52,8 @@ PyTree = Any
 
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
 CHECKPOINT_SECONDS = 10.0
-# Samples that may judge a noisy answer, for each that the run took: an average over a run's steps is
-# more accurate than one over as many samples of a single point, and has to be told from tol.
+# Samples that may judge a noisy answer, for each that the run took: the answer averages over many
+# steps, and is more accurate than a gradient that averages over as many samples at one point.
 JUDGING = 8
 KINK = 1e-6  # of x: the slopes of g differ by much more than this part of them only across a kink
 SETTLING = 0.02  # the last change of F, relative to all of it
