@@ -1,11 +1,12 @@
 """What all tests share, the examples in docstrings included."""
 
+import contextlib
+import ctypes
+import gc
 import importlib.util
 import os
 import sys
 from pathlib import Path
-
-import pytest
 
 # Most of a test's time is compilation. Many tests compile the same program, in several processes:
 # it is kept from the first time on; and costly optimisations are left to the benchmarks.
@@ -20,15 +21,26 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # Where torch is absent, importing its optimizer is an error that says what to install.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch"]
 
-MAPS = Path("/proc/self/maps")
-ENOUGH = 30_000  # of the 65,530 memory maps that Linux gives a process
+
+class Memory:
+    """The compiled programs of a worker, those of the tests' own functions too, go in time."""
+
+    STATUS = Path("/proc/self/statm")
+    limit = 2**30  # bytes; what is kept after all beyond half of it is no reason to clear again
+
+    @classmethod
+    def resident(cls) -> int:
+        return int(cls.STATUS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    @classmethod
+    def clear(cls) -> None:
+        sys.modules["jax"].clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+        cls.limit = max(cls.limit, cls.resident() + 2**29)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forget_compiled_programs():
-    """Every compiled program takes some memory maps: they are let go before there are too many."""
-    yield
-    if "jax" in sys.modules and MAPS.exists():
-        with MAPS.open("rb") as lines:
-            if sum(1 for _ in lines) > ENOUGH:
-                sys.modules["jax"].clear_caches()
+def pytest_runtest_teardown():
+    if "jax" in sys.modules and Memory.STATUS.exists() and Memory.resident() > Memory.limit:
+        Memory.clear()
