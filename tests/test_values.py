@@ -203,7 +203,7 @@ def test_what_a_function_may_not_return_is_said(name):
         assert "Tracer" not in str(error.value) and "attribute" not in str(error.value)
 
 
-@pytest.mark.parametrize("returned, words", [(None, "nothing"), ((1.0, 2.0), "a tuple")])
+@pytest.mark.parametrize("returned, words", [(None, "NoneType"), ((1.0, 2.0), "tuple")])
 def test_a_loss_returns_one_number(returned, words):
     with pytest.raises(ValueError, match=f"one real number, .* but it returns {words}"):
         mossp.Problem(lambda x: returned).oracles(np.zeros(3))

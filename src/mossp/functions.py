@@ -91,7 +91,7 @@ def probe_loss(
     probed = probe_function("The loss", loss, [(x, *batch) for batch in batches], dtype, about)
     value = returned("The loss", probed, about, x, *batches[0])
     if getattr(value, "shape", None) != () or not is_real(value):
-        got = f"a {type(value).__name__}" if value is not None else "nothing"
+        got = type(value).__name__
         if hasattr(value, "shape"):
             got = f"an array of shape {value.shape} and type {value.dtype}"
         raise ValueError(

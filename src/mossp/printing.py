@@ -10,6 +10,7 @@ import unicodedata
 from typing import Any
 
 LONGEST = 80  # characters of a name in a sentence
+LONG = 10**15  # a whole number from here on is shown by its size
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -48,13 +49,14 @@ def quoted(text: Any, longest: int = LONGEST) -> str:
 def shown(value: Any, longest: int = LONGEST) -> str:
     """What was given, whatever it is, for a sentence: one short line without addresses.
 
-    >>> print(shown("b" * 450, 12), shown([[1.5], None]), shown(10**400, 12))
-    'bbbbbbbb…bbb' [[1.5], None] 10000000…000
+    >>> print(shown("b" * 450, 12), shown([1.5, None]), shown(10**30), shown(10**400, 12))
+    'bbbbbbbb…bbb' [1.5, None] 1e+30 10000000…000
     """
     if isinstance(value, str):
         return quoted(value, longest)
     try:
-        text = repr(value)
+        long = isinstance(value, int) and LONG < abs(value) < 2**1023
+        text = f"{value:.6g}" if long else repr(value)
     except Exception:  # a class of the user's own, or a number of more digits than Python prints
         text = f"<{type(value).__name__}>"
     return short(" ".join(_ADDRESS.sub("", text).split()), longest)
