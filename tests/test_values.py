@@ -135,6 +135,22 @@ def test_what_was_given_is_shown_on_one_short_line():
     assert len(str(error.value)) < 200
 
 
+def test_whole_numbers_that_are_counted():
+    assert mossp.TruncatedL1(1.0, fractions.Fraction(2)).k == 2
+    for k in (HUGE, 10**30, 1e308, fractions.Fraction(1, 2), np.array([1, 2]), "1", True):
+        with pytest.raises(ValueError, match="TruncatedL1 needs a whole number k >= 0"):
+            mossp.TruncatedL1(1.0, k)
+
+
+def test_sources_that_are_none():
+    for given in (np.array(1.0), jax.random.key(0), 3):
+        with pytest.raises(TypeError, match="Stream needs an iterable of batches"):
+            mossp.Stream(given)
+    problem = mossp.Problem(mossp.losses.squared, mossp.Sampler(mossp.L1(0.1)))
+    with pytest.raises(ValueError, match="The sampler cannot be evaluated"):
+        problem.oracles(np.zeros(3))
+
+
 # What a solve is asked ------------------------------------------------------------------------
 
 X, Y = np.eye(4, 3), np.arange(4.0)

@@ -79,9 +79,12 @@ def numbers_of(probed: list[Probed]) -> tuple[Any, ...]:
 
 def probe_sampler(source: Sampler, dtype: Any) -> Any:
     key = jax.eval_shape(lambda: keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)))
-    return probe_function(
-        "The sampler", source.fn, [(key, size) for size in PROBED_SIZES], dtype, ""
-    )
+    sizes = [(key, size) for size in PROBED_SIZES]
+    probed = probe_function("The sampler", source.fn, sizes, dtype, "")
+    if not isinstance(probed, Probed):
+        with sentences("The sampler", ""):
+            jax.eval_shape(lambda key: probed(key, PROBED_SIZES[0]), key)
+    return probed
 
 
 def probe_loss(

@@ -39,6 +39,12 @@ def real(value: Any) -> Any:
     return _float(value, otherwise=value) if rational else value
 
 
+def integral(value: Any) -> Any:
+    """A whole number of any type, or a fraction that is one, as an int; the rest as it is."""
+    rational = is_real(value) and isinstance(value, numbers.Rational)
+    return int(value) if rational and value % 1 == 0 else value
+
+
 def number(value: Any) -> Any:
     """The same, and a float for an array of one number without an axis."""
     array = concrete(value)

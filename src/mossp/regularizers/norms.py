@@ -10,7 +10,7 @@ from mossp.printing import shown
 from mossp.prox import Array, aligned, nonzero, norm, rank, water_level
 from mossp.regularizers.base import Counted, Regularizer
 from mossp.regularizers.sloped import SlopedL1
-from mossp.values import concrete, real, require
+from mossp.values import concrete, integral, real, require
 
 MOST_FREE = 2**31 - 1  # what JAX can count to in single precision
 
@@ -86,7 +86,7 @@ class Truncated(SlopedL1):
     """h = lam |x|_1, g = lam times a norm in which the k largest entries count by their size."""
 
     lam: Array = eqx.field(converter=real)
-    k: Array = eqx.field()
+    k: Array = eqx.field(converter=integral)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
