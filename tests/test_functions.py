@@ -100,6 +100,23 @@ def test_a_changed_rule_of_differentiation():
         np.testing.assert_allclose(x, 2 - slope / 2, atol=1e-3)
 
 
+def test_the_same_rule_of_differentiation_is_the_same_program():
+    @jax.custom_jvp
+    def own(t):
+        return t * 1.0
+
+    own.defjvp(lambda p, t: (own(p[0]), 3.0 * t[0]))
+
+    @jax.custom_vjp
+    def back(t):
+        return t * 2.0
+
+    back.defvjp(lambda t: (back(t), None), lambda _, g: (2.0 * g,))
+    problem = mossp.Problem(lambda x: jnp.sum(own(x) ** 2), inequality=lambda x: back(x).sum())
+    first = problem.oracles(X0)
+    assert problem.oracles(X0).programs is first.programs
+
+
 def test_a_changed_sampler():
     mean = [1.0]
     sampler = mossp.Sampler(lambda key, size: mean[0] + 0.01 * jax.random.normal(key, (size, 3)))

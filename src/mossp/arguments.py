@@ -19,7 +19,7 @@ from mossp.auto import choose
 from mossp.data import Sampler, Stream
 from mossp.methods import METHODS, Method
 from mossp.printing import quoted, short, shown
-from mossp.problem import Problem, check_problem, checked_point
+from mossp.problem import Oracles, Problem, check_problem, checked_point
 from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
 from mossp.values import MOST_COUNTED, is_choice, positive, whole
@@ -40,6 +40,7 @@ class Arguments:
     """The arguments of `solve`, complete and valid."""
 
     x0: PyTree
+    oracles: Oracles  # of the user's functions as they are now
     method: Method
     name: str
     steps: int  # K; with a budget in seconds alone, a number that is never reached
@@ -92,9 +93,10 @@ def checked(
         raise TypeError(f"progress must be True or False, but {shown(progress)} was given.")
     batch = checked_batch_size(problem, batch_size)
     chosen = ""
+    with jax.enable_x64(dtype == np.float64):
+        oracles = problem.oracles(x0, dtype)
     if isinstance(method, str) and method == "auto":
-        with jax.enable_x64(dtype == np.float64):
-            choice = choose(problem.oracles(x0, dtype), problem.samples, rule, output)
+        choice = choose(oracles, problem.samples, rule, output)
         method, name, chosen = choice.method, choice.name, f"{choice.name} with {choice.why}"
         polish = choice.polish if polish is None else bool(polish)
     else:
@@ -117,6 +119,7 @@ def checked(
     )
     return Arguments(
         x0=x0,
+        oracles=oracles,
         method=method,
         name=name,
         steps=K,

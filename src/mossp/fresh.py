@@ -53,8 +53,8 @@ def decided(
 ) -> Certificate:  # fmt: skip
     """The strongest certificate that at most `most` samples give; r is of the first `samples`."""
     witness = best = certificate(oracles, r, samples, "witness")
-    if best.bound("feasibility", relative=True) > tol:
-        return best  # which no sample changes
+    if not samples or best.bound("feasibility", relative=True) > tol:
+        return best  # no sample is left, or none changes it
     pool, calls = np.asarray(r.gradient, np.float64), 1
     while not best.is_kkt(tol, relative=True) and 2 * calls * samples <= most:
         shortest, q = shortest_residual(oracles, x, pool)

@@ -6,8 +6,8 @@ What can be found wrong here is found before anything is compiled.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +18,8 @@ import numpy as np
 
 from mossp import keys
 from mossp.data import Sampler
-from mossp.printing import short
+from mossp.module import Module
+from mossp.printing import short, warn
 from mossp.programs import ProgramSet
 from mossp.regularizers import Regularizer
 from mossp.structure import with_dtype
@@ -130,7 +131,36 @@ def returned(what: str, probed: Any, about: str, *args: PyTree) -> PyTree:
     if isinstance(probed, Probed):
         return probed.out
     with sentences(what, about):
-        return jax.eval_shape(lambda *args: probed(*args), *args)
+        return shapes_of_own(probed, args)
+
+
+def shapes_of_own(module: Any, args: tuple[PyTree, ...]) -> PyTree:
+    """Shapes of what a module of this library returns; its code does not change: looked up."""
+    leaves, treedef = jax.tree.flatten((module, args))
+    kinds = tuple((np.shape(leaf), np.dtype(leaf.dtype)) for leaf in leaves)
+    out, shapes = _shapes_of_own(treedef, kinds)
+    return jax.tree.unflatten(out, shapes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _shapes_of_own(treedef: Any, kinds: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    leaves = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
+
+    def call(*leaves: Any) -> PyTree:
+        module, args = jax.tree.unflatten(treedef, leaves)
+        return module(*args)
+
+    shapes, out = jax.tree.flatten(jax.eval_shape(call, *leaves))
+    return out, tuple(shapes)
+
+
+class Maps(Module):
+    """h - g and both proximal maps of a regulariser, as one function."""
+
+    reg: Regularizer
+
+    def __call__(self, x: Any, mu: Any) -> tuple[Any, Any, Any]:
+        return self.reg(x), self.reg.prox_h(x, mu), self.reg.prox_g(x, mu)
 
 
 def shapes_returned(probed: Any, x: PyTree) -> PyTree:
@@ -154,14 +184,13 @@ def form_of_regularizer(reg: Regularizer, n: int, dtype: Any) -> Any:
 
 def check_regularizer_fits(reg: Regularizer, n: int, dtype: Any) -> None:
     x, mu = jax.ShapeDtypeStruct((n,), dtype), jax.ShapeDtypeStruct((), dtype)
-    # Fresh functions: JAX remembers what it has seen of an old one.
+    maps = Maps(reg)
     with sentences("The regulariser", " at x0"):
-        jax.eval_shape(lambda x: reg(x), x)
-        maps = [
-            jax.eval_shape(lambda v, mu, prox=prox: prox(v, mu), x, mu)
-            for prox in (reg.prox_h, reg.prox_g)
-        ]
-    for shape in (getattr(value, "shape", None) for value in maps):
+        if is_own(reg):
+            _, *vectors = shapes_of_own(maps, (x, mu))
+        else:  # a fresh function: JAX remembers what it has seen of an old one
+            _, *vectors = jax.eval_shape(lambda x, mu: maps(x, mu), x, mu)
+    for shape in (getattr(value, "shape", None) for value in vectors):
         if shape != x.shape:
             raise ValueError(
                 f"The regulariser does not fit x, which has {n} entries: a proximal map of "
@@ -182,7 +211,7 @@ def check_size(probed: list[Probed]) -> bool:
     )
     if size > LARGEST_PROGRAM:
         raise ValueError(said.format(f"more than the {LARGEST_PROGRAM:,} that can be compiled"))
-    warnings.warn(said.format("which takes long to compile"), stacklevel=5)
+    warn(said.format("which takes long to compile"))
     return True
 
 

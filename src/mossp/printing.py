@@ -6,7 +6,10 @@ A terminal obeys escape sequences, and a page with a NUL in it, or half a surrog
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
+import warnings
+from pathlib import Path
 from typing import Any
 
 LONGEST = 80  # characters of a name in a sentence
@@ -73,3 +76,15 @@ def _harmless(character: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def warn(text: str) -> None:
+    """A warning that points to the line outside of this library that led here.
+
+    Python shows it once for each such line, however often the line is run.
+    """
+    here = str(Path(__file__).parent)
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)

@@ -166,6 +166,9 @@ class Problem:
             first = with_dtype(source.peek()[0], dtype)
             return [(with_rows(first, times),) for times in (1, 2)]
 
+        if isinstance(source, Finite):
+            return [(source.batch_shapes(size),) for size in PROBED_SIZES]
+
         def batch(size: int) -> PyTree:
             draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, size)
             return source.batch(jax.tree.map(lambda d: d[0], draws), size)
@@ -200,7 +203,8 @@ class Oracles(eqx.Module):
     def codes(self) -> list[Code]:
         """Of the functions that the user wrote."""
         given = (self.loss, self.equality, self.inequality, getattr(self.source, "fn", None))
-        return [function.code for function in given if isinstance(function, Function)]
+        functions = (function for function in given if isinstance(function, Function))
+        return [function.code for function in functions if function.code is not None]
 
     def numbers(self) -> tuple[Any, ...]:
         """All numbers that the user's functions hold, by their bits."""
@@ -208,7 +212,7 @@ class Oracles(eqx.Module):
 
     def same_functions(self, other: Oracles) -> bool:
         """Whether the user's functions compute the same in both."""
-        return self.programs.key == other.programs.key and self.numbers() == other.numbers()
+        return self.programs is other.programs and self.numbers() == other.numbers()
 
     @property
     def m_E(self) -> int:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import collections
 import functools
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
+
+from mossp.printing import warn
 
 # Programs in all sets together, some 6,000 memory maps and 300 MB: a problem has 12 to 25 programs,
 # each of 60 maps and 3 MB.
@@ -38,8 +39,8 @@ class ProgramSet:
     programs could never be freed.)
     """
 
-    def __init__(self, key: Hashable, store: Store, origin: str, large: bool) -> None:
-        self.key, self.origin, self.large = key, origin, large
+    def __init__(self, store: Store, origin: str, large: bool) -> None:
+        self.origin, self.large = origin, large
         self.bound: tuple[Any, ...] | None = None  # numbers that had to be compiled in
         self._store = weakref.ref(store)
 
@@ -98,7 +99,7 @@ class Store:
                 key = (key, numbers())
                 found = self._names.get(key)
             if found is None:
-                found = self._names[key] = ProgramSet(key, self, origin, large)
+                found = self._names[key] = ProgramSet(self, origin, large)
             self._drop(found)
             return found
 
@@ -121,12 +122,11 @@ class Store:
         made = self._made[name.origin]
         if dropped and not self._said and made >= MANY_SETS:
             self._said = True
-            warnings.warn(
+            warn(
                 f"{name.origin} was compiled {made} times, because it was a different program each "
                 "time, and earlier programs are dropped now: pass what varies as data, as numbers "
                 "or arrays in the function (these need no new program), or as the leaves of an "
-                "equinox module or a jax.tree_util.Partial.",
-                stacklevel=5,
+                "equinox module or a jax.tree_util.Partial."
             )
 
 

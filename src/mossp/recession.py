@@ -66,6 +66,8 @@ def leads_to_infinity(
     if not flat.any():
         return False
     ray = np.where(flat, x, 0)
+    if np.linalg.norm(ray) <= tol:  # nowhere near infinity: 0, as far as tol can tell
+        return False
     if falls_without_end(oracles, x, ray, tol, LENGTHS):
         return True
     if polisher is None or np.count_nonzero(flat) > DENSE:

@@ -96,7 +96,7 @@ def check_polishing(arrays: dict[str, np.ndarray], saved: dict[str, Any], like: 
     """Raise LayoutError unless what was polished are witnesses of replicas of this run."""
     if len(saved["spent"]) != SPENT:
         raise layout.LayoutError("what it says about the cost of polishing is something else")
-    kinds = list(layout.fields_of(Polished).values())[1:]
+    kinds = list(layout.fields_of(Polished, Polished._fields).values())[1:]
     known = {str(r) for r in range(-1, len(like.x))}  # -1: found on another way than a replica's
     for r, numbers in saved["found"].items():
         if r not in known or len(numbers) != len(kinds):

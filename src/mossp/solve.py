@@ -28,7 +28,7 @@ from mossp.checkpoint import CheckpointError
 from mossp.constants import estimate_at, hessian_products, sample_draws
 from mossp.data import Finite, Sampler, Stream, map_rows
 from mossp.draws import STREAM_BLOCK, Draws, stack
-from mossp.feasibility import different_starts, phase_one, violation
+from mossp.feasibility import different_starts, on_host, phase_one, violation
 from mossp.fingerprint import fingerprint
 from mossp.interrupt import Interrupt
 from mossp.keys import Purpose, generator, jax_keys
@@ -52,6 +52,10 @@ PyTree = Any
 
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
 CHECKPOINT_SECONDS = 10.0
+# Samples that may judge a noisy answer, for each that the run took: the answer averages over many
+# steps, and is more accurate than a gradient that averages over as many samples at one point.
+JUDGING = 8
+KINK = 1e-6  # of x: the slopes of g differ by much more than this part of them only across a kink
 SETTLING = 0.02  # the last change of F, relative to all of it
 REPORT_SECONDS = 1.0  # between two reports of what polishing does
 NEARER = 0.5  # of the way to where phase one leads, while the loss is not finite there
@@ -141,10 +145,7 @@ def solve(
     )  # fmt: skip
     callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(arguments.dtype == np.float64):
-        return best_way(
-            arguments, problem.oracles(arguments.x0, arguments.dtype),
-            lambda arguments: Solve(problem, arguments, callers).run(),
-        )  # fmt: skip
+        return best_way(arguments, lambda a: Solve(problem, a, callers).run())
 
 
 class Solve:
@@ -162,7 +163,7 @@ class Solve:
         self.shared = variants is not None
         self.variants = variants or [(arguments.method, arguments.rule)]
         self.problem, self.a, self.callers_x64 = problem, arguments, callers_x64
-        self.oracles: Oracles = problem.oracles(arguments.x0, arguments.dtype)
+        self.oracles = arguments.oracles
         self.structure = Structure.of(arguments.x0)
         self.stream = problem.data if isinstance(problem.data, Stream) else None
         self.notes: list[str] = []
@@ -415,10 +416,11 @@ class Solve:
         judged = self.watch.judged(a.drawn)
         gradient = jnp.asarray(judged[0].gradient, x.dtype)
         solved = exact_certificate(self.oracles, x, gradient).is_kkt(a.tol, relative=True)
-        if solved:
+        if solved and not at_kink(self.oracles, self.start):
             self.proved = np.array([r.objective for r in judged], np.float64)
             self.notes.append("The start is a solution already.")
-        return solved
+            return True
+        return False
 
     def polished_early(self) -> bool:
         """Whether "auto" has arrived: tried where constants are measured again, once F settles.
@@ -556,9 +558,9 @@ class Solve:
         return self.oracles.same_functions(now)
 
     def samples_to_judge(self) -> int:
-        """No more than the run took; those that are drawn anyway where its time is up."""
+        """Where they are needed to decide; only those drawn anyway where the run's time is up."""
         late = self.early is not None or self.budget.late
-        return 0 if late else self.gradients()
+        return 0 if late else JUDGING * max(self.gradients(), FRESH_SAMPLES)
 
     def fresh_draws(self, number: int = 0) -> PyTree:
         """Samples that no step has seen, for a certificate without full gradients."""
@@ -619,6 +621,16 @@ class Solve:
         arrays, extra = found
         self.polishing.take_up(arrays, extra["polishing"])
         return float(extra["seconds"])
+
+
+def at_kink(oracles: Oracles, x: np.ndarray) -> bool:
+    """Whether g has a kink at x: a critical point there may be a peak between two valleys."""
+    subgradient_g = on_host(oracles).subgradient_g
+    size = KINK * max(float(np.abs(x).max()), np.finfo(x.dtype).tiny)
+    aside = size * np.cos(np.arange(1, len(x) + 1) ** 2)
+    here, there, back = (np.asarray(subgradient_g(p)) for p in (x, x + aside, x - aside))
+    jump = max(np.abs(there - here).max(), np.abs(back - here).max())
+    return bool(jump > np.sqrt(KINK) * max(float(np.abs(here).max()), float(np.abs(there).max())))
 
 
 @with_programs(static_argnums=2)

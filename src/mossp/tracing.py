@@ -17,7 +17,10 @@ inside but is opaque to tracing keeps its identity: callbacks into Python, and a
 from __future__ import annotations
 
 import hashlib
+import os
+import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -34,6 +37,10 @@ PyTree = Any
 MOST_SCALARS = 64
 # Rules of differentiation are no part of a jaxpr: derivatives of such functions are traced as well.
 WITH_OWN_RULES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
+
+
+# Where JAX and this library lie: their own rules do not change while a process lives.
+LIBRARIES = (f" at {Path(jax.__file__).parent}{os.sep}", f" at {Path(__file__).parent}{os.sep}")
 
 
 class Trace(NamedTuple):
@@ -117,12 +124,13 @@ def form_of(jaxpr: Any, open_: bool = False) -> tuple[Any, ...]:
 
 
 def params_of(eqn: Any) -> tuple[Any, ...]:
-    own_rules = eqn.primitive.name in WITH_OWN_RULES
+    plain = (core.ClosedJaxpr, core.Jaxpr, bool, int, str, tuple, type(None))
 
     def shown(key: str, value: Any) -> Any:
-        if own_rules and callable(value):
-            return getattr(value, "__name__", key)  # a new object at every trace
-        return described(value)
+        """A rule of differentiation is a new object at every trace: derivatives show what it is."""
+        inner = type(value).__name__ == "WrappedFun"  # what a rule is inside of JAX
+        rule = eqn.primitive.name in WITH_OWN_RULES and not isinstance(value, plain)
+        return key if inner or rule else described(value)
 
     return tuple((key, shown(key, value)) for key, value in sorted(eqn.params.items()))
 
@@ -168,9 +176,18 @@ def equations(traced: Trace) -> int:
 
 
 def has_own_rules(traced: Trace) -> bool:
-    """Whether a function has rules of differentiation that its jaxpr does not show."""
+    """Whether a function has rules of differentiation, the user's own, that its jaxpr hides."""
     every = (eqn for jaxpr in inner_jaxprs(traced.closed.jaxpr) for eqn in jaxpr.eqns)
-    return any(eqn.primitive.name in WITH_OWN_RULES for eqn in every)
+    return any(eqn.primitive.name in WITH_OWN_RULES and not of_a_library(eqn) for eqn in every)
+
+
+def of_a_library(eqn: Any) -> bool:
+    """Whether a function with a rule was written in JAX or here, where rules do not change."""
+    try:
+        source = str(eqn.params["call_jaxpr"].jaxpr.debug_info.func_src_info)
+    except (AttributeError, KeyError):
+        return False
+    return any(folder in source for folder in LIBRARIES)
 
 
 class Probed(NamedTuple):
@@ -257,22 +274,13 @@ def is_returnable(leaf: Any) -> bool:
 class Code:
     """What a function of a problem computes, whatever its numbers.
 
-    Two are equal if they have the same part (loss, constraint, ...) in the same set of programs. It
-    remembers what it traced, so that a run sees one function from its beginning to its end.
+    It remembers what it traced, so that a run sees one function from its beginning to its end.
     """
 
     def __init__(self, probed: Probed, programs: Any, part: str) -> None:
         self.probed, self.programs, self.part = probed, programs, part
         self.traces: dict[Any, Trace] = {}
         self.inlined = False  # whether some batch size has numbers at other places than the probes
-
-    def __hash__(self) -> int:
-        return hash((id(self.programs), self.part))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Code) and (
-            self.programs is other.programs and self.part == other.part
-        )
 
     def at(self, leaves: list[Any], treedef: Any) -> Trace:
         """The trace for arguments of these shapes."""
@@ -299,15 +307,44 @@ class Code:
         return traced.evaluate(values, [leaf for leaf in leaves if not isinstance(leaf, int)])
 
 
-class Function(eqx.Module):
-    """A user's function as an argument of compiled programs."""
+class Name:
+    """What JAX remembers of a function: its part (loss, constraint, ...) in a set of programs.
 
-    arrays: PyTree  # of a module or a Partial: its own leaves
-    numbers: tuple[Any, ...]
-    code: Code = eqx.field(static=True)
+    Two functions of the same name are the same program. JAX remembers for long, and so a name does
+    not keep the code alive, with all that the user's function holds.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.programs, self.part, self.code = code.programs, code.part, weakref.ref(code)
+
+    def __hash__(self) -> int:
+        return hash((id(self.programs), self.part))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Name) and (
+            self.programs is other.programs and self.part == other.part
+        )
+
+
+@jax.tree_util.register_pytree_node_class
+class Function:
+    """A user's function as an argument of compiled programs: its arrays and numbers are leaves."""
+
+    def __init__(self, arrays: PyTree, numbers: tuple[Any, ...], code: Code | None) -> None:
+        self.arrays = arrays  # of a module or a Partial
+        self.numbers, self.code = numbers, code
 
     def __call__(self, *args: PyTree) -> PyTree:
+        assert self.code is not None, "the problem that this function belongs to is gone"
         return self.code.evaluate(self.numbers, self.arrays, *args)
+
+    def tree_flatten(self) -> tuple[Any, Any]:
+        return (self.arrays, self.numbers), None if self.code is None else Name(self.code)
+
+    @classmethod
+    def tree_unflatten(cls, name: Name | None, leaves: Any) -> Function:
+        arrays, numbers = leaves
+        return cls(arrays, numbers, None if name is None else name.code())
 
 
 def hoisted(probes: tuple[Trace, ...]) -> tuple[int, ...]:

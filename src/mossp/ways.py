@@ -36,8 +36,9 @@ class Way(NamedTuple):
     arguments: Arguments
 
 
-def best_way(arguments: Arguments, oracles: Oracles, run: Callable[[Arguments], Result]) -> Result:
+def best_way(arguments: Arguments, run: Callable[[Arguments], Result]) -> Result:
     """The first way where it succeeds, untouched; else the best of all."""
+    oracles = arguments.oracles
     if oracles.large and arguments.chosen and arguments.polish and not arguments.limited:
         # Steps would have to be compiled besides, which takes longer than to solve the problem.
         newton = run(dataclasses.replace(arguments, steps=0))

@@ -74,6 +74,15 @@ class Finite(Module):
     def batch(self, draw: jax.Array, batch_size: int) -> PyTree:
         return map_rows(lambda a: a[draw], self.arrays)
 
+    def batch_shapes(self, size: int) -> PyTree:
+        """The shapes of a mini-batch, without making one."""
+
+        def of_rows(a: Any) -> Any:
+            return jax.ShapeDtypeStruct((size, *a.shape[1:]), a.dtype)
+
+        batch = map_rows(of_rows, self.arrays)  # what sparse rows share is still an array
+        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), batch)
+
     def batches(self, draws: jax.Array, batch_size: int) -> PyTree:
         """Several mini-batches, along a leading axis of what is stored by row."""
         return self.batch(draws, batch_size)
