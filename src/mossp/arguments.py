@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import math
-import numbers
 import os
 import warnings
 from collections.abc import Callable
@@ -18,10 +18,11 @@ import numpy as np
 from mossp.auto import choose
 from mossp.data import Sampler, Stream
 from mossp.methods import METHODS, Method
-from mossp.problem import Oracles, Problem
-from mossp.result import Result, as_start
+from mossp.printing import quoted, short, shown
+from mossp.problem import Oracles, Problem, check_problem, checked_point
+from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
-from mossp.surroundings import refuse_tracers
+from mossp.values import MOST_COUNTED, is_choice, positive, whole
 
 PyTree = Any
 
@@ -32,7 +33,6 @@ PASSES = 20  # over the data, when the number of steps is left open
 EXACT_PASSES = 100  # the same for methods that end when their certificate holds
 FEWEST_PER_ANCHOR, MOST_PER_ANCHOR = 50, 10_000  # steps
 FEWEST_STEPS, MOST_STEPS = 2_000, 100_000
-MOST_COUNTED = 2**40  # steps, samples, replicas: nobody waits for more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,19 +75,22 @@ def checked(
     callback: Any, progress: bool, checkpoint: Any, resume: Any, trace: Any = 25,
     polish: Any = None, starts: Any = 1,
 ) -> Arguments:  # fmt: skip
-    if not isinstance(problem, Problem):
-        raise TypeError(f"solve needs a mossp.Problem, but {type(problem).__name__} was given.")
+    check_problem("solve", problem)
     dtype = checked_dtype(dtype)
     rule = as_rule(schedule)
     x0 = checked_start(x0)
-    if output not in OUTPUTS:
-        raise ValueError(f"output must be 'last', 'random' or 'best', but {output!r} was given.")
+    if not is_choice(output, OUTPUTS):
+        raise ValueError(
+            f"output must be 'last', 'random' or 'best', but {shown(output)} was given."
+        )
     if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function, but {callback!r} was given.")
-    if resume not in (True, False, "force"):
-        raise ValueError(f"resume must be True, False or 'force', but {resume!r} was given.")
-    if polish not in (None, True, False):
-        raise TypeError(f"polish must be True or False, but {polish!r} was given.")
+        raise TypeError(f"callback must be a function, but {shown(callback)} was given.")
+    if not is_choice(resume, (True, False, "force")):
+        raise ValueError(f"resume must be True, False or 'force', but {shown(resume)} was given.")
+    if not is_choice(polish, (None, True, False)):
+        raise TypeError(f"polish must be True or False, but {shown(polish)} was given.")
+    if not is_choice(progress, (True, False)):
+        raise TypeError(f"progress must be True or False, but {shown(progress)} was given.")
     batch = checked_batch_size(problem, batch_size)
     chosen = ""
     with jax.enable_x64(dtype == np.float64):
@@ -141,32 +144,14 @@ def checked(
     )
 
 
-def whole(name: str, value: Any, least: int, most: int = MOST_COUNTED) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value % 1 != 0:
-        raise TypeError(f"{name} must be a whole number, but {value!r} was given.")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, but {value} was given.")
-    if float(value) > most:
-        raise ValueError(f"{name} must be at most {most:,}, but {value:.6g} was given.")
-    return int(value) if isinstance(value, numbers.Integral) else int(float(value))
-
-
-def positive(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, but {value!r} was given.")
-    number = float(value)
-    if not 0 < number < math.inf:
-        raise ValueError(f"{name} must be positive and finite, but {value} was given.")
-    return number
-
-
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         kind = np.dtype(dtype)
-    except TypeError:
+    except Exception:  # NumPy refuses what is no type in many ways
         kind = None
-    if kind not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype must be 'float64' or 'float32', but {dtype!r} was given.")
+    # NumPy takes None for float64, also where it compares.
+    if kind is None or kind not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype must be 'float64' or 'float32', but {shown(dtype)} was given.")
     return kind
 
 
@@ -175,10 +160,10 @@ def checked_method(method: Any) -> tuple[Method, str]:
         return method, f"{type(method).__name__}({type(method.momentum).__name__})"
     if isinstance(method, str) and method in METHODS:
         return METHODS[method](), method
-    near = difflib.get_close_matches(str(method), METHODS, n=1)
+    near = difflib.get_close_matches(method, METHODS, n=1) if isinstance(method, str) else []
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(
-        f"There is no method {method!r}: choose auto, {', '.join(METHODS)}, or give an object "
+        f"There is no method {shown(method)}: choose auto, {', '.join(METHODS)}, or give an object "
         f"such as mossp.MoSSP(momentum=mossp.Polyak(0.1)).{hint}"
     )
 
@@ -241,7 +226,7 @@ def checked_steps(
                 f"schedule {type(rule).__name__} needs to know the number of steps, which a "
                 "budget in seconds does not tell: give steps as well, or schedule='indexed'."
             )
-        return 2**40
+        return MOST_COUNTED
     if method.momentum.full or problem.samples is None:
         return STEPS_WITH_FULL_GRADIENTS if method.momentum.full else STEPS_WITHOUT_DATA
     if method.exact:
@@ -304,26 +289,31 @@ def checked_tol(tol: Any, dtype: np.dtype[Any], method: Method) -> float:
 
 
 def checked_start(x0: Any) -> PyTree:
-    refuse_tracers(x0.x if isinstance(x0, Result) else x0)
-    x0 = as_start(x0)
-    leaves = jax.tree.leaves(x0)
-    if not leaves or not sum(np.size(leaf) for leaf in leaves):
-        raise ValueError("x0 is empty: give an array, or a pytree of arrays, of the shape of x.")
-    for leaf in leaves:
-        if np.asarray(leaf).dtype.kind not in "fiu":
-            raise TypeError(f"x0 must hold real numbers, but it has type {np.asarray(leaf).dtype}.")
-        if not np.isfinite(leaf).all():
-            raise ValueError("x0 has NaN or infinite entries: start from a finite point.")
-    return jax.tree.map(lambda leaf: np.array(leaf, np.float64), x0)
+    x0 = checked_point("x0", as_start(x0))
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(x0)):
+        raise ValueError("x0 has NaN or infinite entries: start from a finite point.")
+    return x0
 
 
 def checked_path(path: Any) -> Path:
-    path = Path(path).absolute()
-    if path.is_dir():
-        raise ValueError(f"checkpoint must name a file, but {path} is a folder.")
-    folder = Path(os.path.realpath(path)).parent  # a link is followed
-    if not folder.is_dir():
-        raise ValueError(f"The folder {folder} for the checkpoint does not exist.")
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"The folder {folder} for the checkpoint is not writable.")
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"checkpoint must be the name of a file, but {shown(path)} was given.")
+    try:
+        path = Path(path).absolute()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.lstat()
+        # A link is followed.
+        is_folder, folder = path.is_dir(), Path(os.path.realpath(path)).parent
+        exists, writable = folder.is_dir(), os.access(folder, os.W_OK)
+    except (OSError, ValueError) as error:  # too long, or with a NUL in it
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(
+            f"checkpoint must be the name of a file, but {quoted(path)} is none: {reason}."
+        ) from error
+    if is_folder:
+        raise ValueError(f"checkpoint must name a file, but {short(path)} is a folder.")
+    if not exists:
+        raise ValueError(f"The folder {short(folder)} for the checkpoint does not exist.")
+    if not writable:
+        raise ValueError(f"The folder {short(folder)} for the checkpoint is not writable.")
     return path

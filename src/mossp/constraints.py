@@ -26,6 +26,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from mossp.module import Module
+from mossp.printing import shown
+from mossp.values import concrete, is_number, number, require
 
 __all__ = [
     "Budget",
@@ -36,13 +38,6 @@ __all__ = [
     "Quadratics",
     "Sphere",
 ]
-
-
-def _number(value: Any) -> Any:
-    """Return a scalar as a Python float, which takes the precision of the arrays it meets."""
-    if isinstance(value, jax.core.Tracer) or np.ndim(value) > 0:
-        return value
-    return float(value)
 
 
 def _array(value: Any) -> Any:
@@ -67,10 +62,11 @@ class Sphere(Module):
     5.0
     """
 
-    radius: Any = eqx.field(default=1.0, converter=_number)
+    radius: Any = eqx.field(default=1.0, converter=number)
 
     def __check_init__(self) -> None:
-        _require_positive("Sphere", "radius", self.radius)
+        _require_finite(type(self).__name__, "radius", self.radius)
+        require(self, "radius", self.radius, "a positive radius", lambda radius: radius > 0)
 
     def __call__(self, x: Any) -> jax.Array:
         v = _vector(x)
@@ -90,15 +86,17 @@ class NormBudget(Module):
     (-4.0, -18.0)
     """
 
-    radius: Any = eqx.field(converter=_number)
-    order: float = eqx.field(default=2.0, converter=float, static=True)
+    radius: Any = eqx.field(converter=number)
+    order: float = eqx.field(default=2.0, converter=number, static=True)
 
     def __check_init__(self) -> None:
-        _require_positive("NormBudget", "radius", self.radius)
-        if not 2 <= self.order < np.inf:
+        _require_finite(type(self).__name__, "radius", self.radius)
+        require(self, "radius", self.radius, "a positive radius", lambda radius: radius > 0)
+        if not is_number(self.order, lambda order: order >= 2):
+            order = f"{self.order:g}" if isinstance(self.order, float) else shown(self.order)
             raise ValueError(
                 "NormBudget needs a finite order of at least 2, since a smaller one is not smooth "
-                f"at zero, but order = {self.order:g}: for order 1 use the regulariser mossp.L1."
+                f"at zero, but order = {order}: for order 1 use the regulariser mossp.L1."
             )
 
     def __call__(self, x: Any) -> jax.Array:
@@ -118,7 +116,7 @@ class Budget(Module):
     """
 
     weights: Any = eqx.field(converter=_array)
-    limit: Any = eqx.field(converter=_number)
+    limit: Any = eqx.field(converter=number)
 
     def __check_init__(self) -> None:
         _require_shape("Budget", "weights", self.weights, ("n",))
@@ -279,17 +277,12 @@ def _require_shape(name: str, field: str, value: Any, shape: tuple[int | str, ..
 def _require_finite(name: str, field: str, value: Any) -> None:
     if isinstance(value, jax.core.Tracer):
         return
-    bad = ~np.isfinite(np.asarray(value))
+    array = concrete(value)
+    if array is None:
+        raise ValueError(f"{name} needs real numbers, but {field} = {shown(value)} was given.")
+    bad = ~np.isfinite(array)
     if bad.any():
         where = f" at index {tuple(map(int, np.argwhere(bad)[0]))}" if bad.ndim else ""
         raise ValueError(
             f"{name} needs finite numbers, but {field} holds NaN or an infinite value{where}."
         )
-
-
-def _require_positive(name: str, field: str, value: Any) -> None:
-    if isinstance(value, jax.core.Tracer):
-        return
-    _require_finite(name, field, value)
-    if not np.all(np.asarray(value) > 0):
-        raise ValueError(f"{name} needs a positive {field}, but {field} = {value}.")

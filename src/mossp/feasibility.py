@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp import keys
-from mossp.problem import Oracles, Problem
+from mossp.problem import Oracles, Problem, check_problem, checked_point
 from mossp.programs import compiled
 from mossp.structure import Structure
 
@@ -193,6 +193,8 @@ def restore(problem: Problem, x: Any) -> Any:
     >>> mossp.restore(problem, np.array([0.9, 0.0])).tolist()
     [1.0, 0.0]
     """
+    check_problem("restore", problem)
+    x = checked_point("x", x)
     with jax.enable_x64(True):
         oracles = problem.oracles(x)
         structure = Structure.of(x)

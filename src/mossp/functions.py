@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from mossp import keys
 from mossp.data import Sampler
 from mossp.module import Module
-from mossp.printing import warn
+from mossp.printing import short, warn
 from mossp.programs import ProgramSet
 from mossp.regularizers import Regularizer
 from mossp.structure import with_dtype
@@ -32,6 +33,8 @@ PyTree = Any
 LARGE_PROGRAM, LARGEST_PROGRAM = 1_000, 20_000
 # Rows of the batches that a loss is traced with: what differs between them depends on the size.
 PROBED_SIZES = (4, 7)
+TRACER = re.compile(r"\b\w*Tracer\b")  # JAX's classes of arrays without values
+LONGEST_REASON = 300  # characters of an error that is quoted
 
 
 def is_own(thing: Any) -> bool:
@@ -77,9 +80,12 @@ def numbers_of(probed: list[Probed]) -> tuple[Any, ...]:
 
 def probe_sampler(source: Sampler, dtype: Any) -> Any:
     key = jax.eval_shape(lambda: keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)))
-    return probe_function(
-        "The sampler", source.fn, [(key, size) for size in PROBED_SIZES], dtype, ""
-    )
+    sizes = [(key, size) for size in PROBED_SIZES]
+    probed = probe_function("The sampler", source.fn, sizes, dtype, "")
+    if not isinstance(probed, Probed):
+        with sentences("The sampler", ""):
+            jax.eval_shape(lambda key: probed(key, PROBED_SIZES[0]), key)
+    return probed
 
 
 def probe_loss(
@@ -88,7 +94,7 @@ def probe_loss(
     about = describe(x0, batches[0])
     probed = probe_function("The loss", loss, [(x, *batch) for batch in batches], dtype, about)
     value = returned("The loss", probed, about, x, *batches[0])
-    if getattr(value, "shape", None) != () or value.dtype.kind != "f":
+    if getattr(value, "shape", None) != () or not is_real(value):
         got = type(value).__name__
         if hasattr(value, "shape"):
             got = f"an array of shape {value.shape} and type {value.dtype}"
@@ -108,12 +114,16 @@ def probe_constraint(name: str, function: Any, x: PyTree, dtype: Any) -> Any:
     if not sum(leaf.size for leaf in values):
         raise TypeError(f"{what} returns nothing: is a `return` missing? It must return c(x).")
     for leaf in values:
-        if leaf.dtype.kind != "f":
+        if not is_real(leaf):
             raise TypeError(
                 f"{what} must return real numbers c(x), but its type is {leaf.dtype}; write "
                 "`x @ x - 1.0`, not `x @ x == 1.0`."
             )
     return probed
+
+
+def is_real(array: Any) -> bool:
+    return isinstance(array.dtype, np.dtype) and array.dtype.kind == "f"  # no random keys
 
 
 def returned(what: str, probed: Any, about: str, *args: PyTree) -> PyTree:
@@ -226,11 +236,12 @@ def sentences(what: str, about: str) -> Iterator[None]:
     except jax.errors.JAXTypeError as error:
         raise TypeError(
             f"{what} cannot be traced by JAX: write it with jax.numpy, without NumPy functions or "
-            f"`if` on values of x ({type(error).__name__})."
+            "`if` on values of x."
         ) from error
     except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(f"{what} cannot be evaluated{about}: {reason[0]}") from error
+        reason = TRACER.sub("Array", (str(error).strip().splitlines() or [type(error).__name__])[0])
+        said = f"{what} cannot be evaluated{about}: {short(reason, LONGEST_REASON)}"
+        raise ValueError(said if said.endswith(".") else f"{said}.") from error
 
 
 def with_rows(batch: PyTree, times: int) -> PyTree:

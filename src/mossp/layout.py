@@ -28,12 +28,19 @@ class Each:
     named: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Maybe:
+    """What is wanted under a name that need not be there."""
+
+    kind: Any
+
+
 def check(value: Any, wanted: Any, where: str = "description") -> None:
     """Raise LayoutError unless the value is what is wanted.
 
     wanted    float, int, bool, str, dict, list or object, which is anything; None; a tuple of
               these, any of which will do; Each(...); or a dict of what is wanted under each name,
-              whose names must be there
+              whose names must be there unless it is Maybe(...)
 
     >>> check({"k": 3, "notes": ["a"], "more": 1}, {"k": int, "notes": Each(str)})
     >>> check({"k": 3.5}, {"k": int})
@@ -43,9 +50,11 @@ def check(value: Any, wanted: Any, where: str = "description") -> None:
     if isinstance(wanted, dict):
         check(value, dict, where)
         for name, kind in wanted.items():
-            if name not in value:
+            optional = isinstance(kind, Maybe)
+            if name in value:
+                check(value[name], kind.kind if optional else kind, f"{where}.{name}")
+            elif not optional:
                 raise LayoutError(f"its {where} lacks {name!r}")
-            check(value[name], kind, f"{where}.{name}")
     elif isinstance(wanted, Each):
         check(value, dict if wanted.named else list, where)
         for part in value.values() if wanted.named else value:
@@ -78,12 +87,18 @@ def fields_of(record: type, names: Iterable[str] | None = None) -> dict[str, Any
 
     Fields with a default need not be there, since an older version may not have known them.
     """
-    if dataclasses.is_dataclass(record):
-        needed = [f.name for f in dataclasses.fields(record) if f.default is dataclasses.MISSING]
-    else:
-        needed = [f for f in record._fields if f not in record._field_defaults]  # type: ignore[attr-defined]
     hints = typing.get_type_hints(record)
-    return {name: _kinds(hints[name]) for name in (needed if names is None else names)}
+    if names is not None:
+        return {name: _kinds(hints[name]) for name in names}
+    if dataclasses.is_dataclass(record):
+        fields = dataclasses.fields(record)
+        optional = {f.name: f.default is not dataclasses.MISSING for f in fields}
+    else:
+        optional = {f: f in record._field_defaults for f in record._fields}  # type: ignore[attr-defined]
+    return {
+        name: Maybe(_kinds(hints[name])) if has_default else _kinds(hints[name])
+        for name, has_default in optional.items()
+    }
 
 
 def _kinds(hint: Any) -> Any:

@@ -28,6 +28,7 @@ import numpy as np
 
 from mossp import naming
 from mossp.module import Module
+from mossp.values import number, require
 
 __all__ = [
     "Huber",
@@ -173,19 +174,9 @@ class Squared(Predictive):
         _checked_target("squared", batch, x, several=True)
 
 
-def _number(value: Any) -> Any:
-    """Return a scalar as a Python float, which takes the precision of the arrays it meets."""
-    if isinstance(value, jax.core.Tracer) or np.ndim(value) > 0:
-        return value
-    return float(value)
-
-
-def _require(loss: Loss, needs: str, name: str, value: Any, holds: Any) -> None:
-    if isinstance(value, jax.core.Tracer):
-        return
-    array = np.asarray(value)
-    if not np.all(np.isfinite(array)) or not np.all(holds(array)):
-        raise ValueError(f"{type(loss).__name__} needs {needs}, but {name} = {value}.")
+def _check_delta(loss: Loss, delta: Any) -> None:
+    needs = "a positive, finite delta"
+    require(loss, "delta", delta, needs, lambda delta: delta > 0, several=True)
 
 
 class Huber(Predictive):
@@ -203,10 +194,10 @@ class Huber(Predictive):
     2.5
     """
 
-    delta: Any = eqx.field(default=1.0, converter=_number)
+    delta: Any = eqx.field(default=1.0, converter=number)
 
     def __check_init__(self) -> None:
-        _require(self, "a positive, finite delta", "delta", self.delta, lambda delta: delta > 0)
+        _check_delta(self, self.delta)
 
     def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
         residual = prediction - b
@@ -236,10 +227,10 @@ class HuberizedHinge(Predictive):
     0.875
     """
 
-    delta: Any = eqx.field(default=0.5, converter=_number)
+    delta: Any = eqx.field(default=0.5, converter=number)
 
     def __check_init__(self) -> None:
-        _require(self, "a positive, finite delta", "delta", self.delta, lambda delta: delta > 0)
+        _check_delta(self, self.delta)
 
     def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
         short = 1 - b * prediction
@@ -273,12 +264,13 @@ class Quantile(Predictive):
     0.990234375
     """
 
-    tau: Any = eqx.field(default=0.5, converter=_number)
-    delta: Any = eqx.field(default=0.1, converter=_number)
+    tau: Any = eqx.field(default=0.5, converter=number)
+    delta: Any = eqx.field(default=0.1, converter=number)
 
     def __check_init__(self) -> None:
-        _require(self, "tau between 0 and 1", "tau", self.tau, lambda tau: (tau > 0) & (tau < 1))
-        _require(self, "a positive, finite delta", "delta", self.delta, lambda delta: delta > 0)
+        needs = "tau between 0 and 1"
+        require(self, "tau", self.tau, needs, lambda tau: (tau > 0) & (tau < 1), several=True)
+        _check_delta(self, self.delta)
 
     def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
         r = b - prediction

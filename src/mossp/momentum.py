@@ -19,12 +19,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mossp.module import Module
+from mossp.printing import shown
 from mossp.problem import Oracles
+from mossp.values import is_weight, require
 
 Vector = Any
 Gradient = Callable[[Vector], Vector]  # x -> the gradient at x on the step's mini-batch
@@ -158,9 +158,11 @@ class Truncated(Momentum):
 
     def __check_init__(self) -> None:
         if not isinstance(self.inner, Momentum):
-            raise TypeError(f"Truncated needs an estimator inside, but got {self.inner!r}.")
-        if not in_range(self.radius, lambda radius: radius > 0):
-            raise ValueError(f"Truncated needs radius > 0, but radius = {self.radius} was given.")
+            raise TypeError(f"Truncated needs an estimator inside, but got {shown(self.inner)}.")
+        require(
+            self, "radius", self.radius, "radius > 0", lambda radius: radius > 0,
+            several=True, finite=False,
+        )  # fmt: skip
 
     # All but the length of d is the inner estimator's.
 
@@ -218,7 +220,9 @@ class SVRG(Momentum):
 
     def __check_init__(self) -> None:
         if self.epoch is not None and not (isinstance(self.epoch, int) and self.epoch > 0):
-            raise ValueError(f"SVRG needs epoch >= 1 steps, but epoch = {self.epoch} was given.")
+            raise ValueError(
+                f"SVRG needs epoch >= 1 steps, but epoch = {shown(self.epoch)} was given."
+            )
 
     def init(self, d: Vector, x: Vector) -> Anchor:
         return Anchor(d, x, d)
@@ -233,17 +237,6 @@ class SVRG(Momentum):
 
 def check_alpha(momentum: Polyak | Recursive) -> None:
     alpha = momentum.alpha
-    if alpha is not None and not in_range(alpha, lambda alpha: 0 < alpha <= 1):
-        raise ValueError(
-            f"{type(momentum).__name__} needs 0 < alpha <= 1, the weight of the new gradient, but "
-            f"alpha = {alpha} was given."
-        )
-
-
-def in_range(value: Any, inside: Callable[[float], bool]) -> bool:
-    """Whether a number lies inside; traced and stacked values cannot be looked at and pass."""
-    if isinstance(value, jax.core.Tracer) or (hasattr(value, "ndim") and value.ndim > 0):
-        return True
-    return isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) and inside(
-        float(value)
-    )
+    if alpha is not None:
+        needs = "0 < alpha <= 1, the weight of the new gradient"
+        require(momentum, "alpha", alpha, needs, is_weight, several=True)

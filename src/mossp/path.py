@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 from mossp.data import Finite, is_rows
-from mossp.problem import Problem
+from mossp.printing import shown
+from mossp.problem import Problem, check_problem
 from mossp.regularizers import Regularizer
 from mossp.regularizers.strength import with_strength
 from mossp.report.figures import BLUE, ORANGE, given_axes, new_figure, plain
@@ -134,8 +135,7 @@ def path(
     >>> found.nonzeros.tolist(), found.success
     ([0, 1, 2], True)
     """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"path needs a mossp.Problem, but {type(problem).__name__} was given.")
+    check_problem("path", problem)
     strengths = checked_strengths(lams)
     make = regularizer or (lambda lam: with_strength(problem.regularizer, lam))
     x = start_of(problem) if x0 is None else x0
@@ -153,7 +153,7 @@ def checked_strengths(lams: Any) -> np.ndarray:
         strengths = np.empty(0)
     good = strengths.ndim == 1 and len(strengths) > 0 and bool(np.isfinite(strengths).all())
     if not good or (strengths < 0).any():
-        raise ValueError(f"lams must be a list of numbers >= 0, but {lams!r} was given.")
+        raise ValueError(f"lams must be a list of numbers >= 0, but {shown(lams)} was given.")
     return strengths
 
 

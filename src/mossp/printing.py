@@ -5,6 +5,7 @@ A terminal obeys escape sequences, and a page with a NUL in it, or half a surrog
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 import warnings
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 LONGEST = 80  # characters of a name in a sentence
+LONG = 10**15  # a whole number from here on is shown by its size
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def printable(text: Any, keep: str = "") -> str:
@@ -44,6 +47,22 @@ def quoted(text: Any, longest: int = LONGEST) -> str:
     "it's" 'bbbbbbbb…bbb'
     """
     return repr(_cut(str(text), longest))
+
+
+def shown(value: Any, longest: int = LONGEST) -> str:
+    """What was given, whatever it is, for a sentence: one short line without addresses.
+
+    >>> print(shown("b" * 450, 12), shown([1.5, None]), shown(10**30), shown(10**400, 12))
+    'bbbbbbbb…bbb' [1.5, None] 1e+30 10000000…000
+    """
+    if isinstance(value, str):
+        return quoted(value, longest)
+    try:
+        long = isinstance(value, int) and LONG < abs(value) < 2**1023
+        text = f"{value:.6g}" if long else repr(value)
+    except Exception:  # a class of the user's own, or a number of more digits than Python prints
+        text = f"<{type(value).__name__}>"
+    return short(" ".join(_ADDRESS.sub("", text).split()), longest)
 
 
 def _cut(text: str, longest: int) -> str:

@@ -35,11 +35,13 @@ from mossp.functions import (
 )
 from mossp.losses import Loss
 from mossp.module import restored, stored
+from mossp.printing import shown
 from mossp.programs import ProgramSet, store
 from mossp.regularizers import Regularizer, Relaxed, Zero
 from mossp.structure import Structure, with_dtype
 from mossp.surroundings import fork, refuse_tracers
 from mossp.tracing import Code, Function, Probed
+from mossp.values import concrete, hides_entries
 
 PyTree = Any
 Vector = Any
@@ -78,7 +80,7 @@ class Problem:
         for name in ("loss", "equality", "inequality"):
             given = getattr(self, name)
             if not callable(given) and (name == "loss" or given is not None):
-                raise TypeError(f"{name} must be a function, but {given!r} was given.")
+                raise TypeError(f"{name} must be a function, but {shown(given)} was given.")
         if self.regularizer is None:
             object.__setattr__(self, "regularizer", Zero())
         if not isinstance(self.regularizer, Regularizer):
@@ -330,6 +332,32 @@ class Oracles(eqx.Module):
 # What is checked before anything is compiled ----------------------------------------------
 
 
+def checked_point(name: str, x: PyTree) -> PyTree:
+    """x with arrays of float64 as its leaves; TypeError or ValueError where they are no numbers."""
+    refuse_tracers(x)
+
+    def checked(leaf: Any) -> np.ndarray:
+        array = concrete(leaf)
+        if array is None:
+            raise TypeError(
+                f"{name} must be an array of real numbers, or a pytree of such arrays, but it "
+                f"holds {shown(leaf)}."
+            )
+        return np.array(array, np.float64)
+
+    point = jax.tree.map(checked, x)
+    if not sum(array.size for array in jax.tree.leaves(point)):
+        raise ValueError(
+            f"{name} is empty: give an array, or a pytree of arrays, of the shape of x."
+        )
+    return point
+
+
+def check_problem(name: str, problem: Any) -> None:
+    if not isinstance(problem, Problem):
+        raise TypeError(f"{name} needs a mossp.Problem, but {type(problem).__name__} was given.")
+
+
 def checked_rows(data: PyTree) -> tuple[PyTree, int]:
     """NumPy arrays and scipy.sparse matrices with a common number of finite rows."""
     leaves, treedef = jax.tree.flatten(data, is_leaf=scipy.sparse.issparse)
@@ -338,6 +366,11 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
     arrays = []
     for leaf in leaves:
         sparse = scipy.sparse.issparse(leaf)
+        if hides_entries(leaf):
+            raise ValueError(
+                "data has masked entries, which are missing values: remove or impute these rows "
+                "first."
+            )
         a: Any = leaf if sparse else np.asarray(leaf)
         if a.dtype.kind not in "fiub" or a.ndim == 0:
             raise TypeError(

@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from mossp import layout
@@ -260,4 +259,4 @@ def _trace(columns: Any) -> Trace:
 
 def as_start(x0: Any) -> PyTree:
     """A start may be an earlier result."""
-    return x0.x if isinstance(x0, Result) else jax.tree.map(np.asarray, x0)
+    return x0.x if isinstance(x0, Result) else x0

@@ -22,7 +22,9 @@ import jax.numpy as jnp
 
 from mossp.constants import Constants
 from mossp.module import Module
-from mossp.momentum import Momentum, Truncated, in_range
+from mossp.momentum import Momentum, Truncated
+from mossp.printing import shown
+from mossp.values import is_weight, require
 
 
 class Parameters(NamedTuple):
@@ -104,8 +106,9 @@ class Rule(Module):
 def check_positive(rule: Rule, *names: str) -> None:
     for name in names:
         value = getattr(rule, name)
-        if value is not None and not in_range(value, lambda number: number > 0):
-            raise ValueError(f"{type(rule).__name__} needs {name} > 0, but it is {value}.")
+        if value is not None:
+            needs = f"{name} > 0"
+            require(rule, name, value, needs, lambda n: n > 0, several=True, finite=False)
 
 
 def is_recursive(momentum: Momentum) -> bool:
@@ -131,11 +134,10 @@ class Constant(Rule):
     relative: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        check_positive(self, "mu", "eta")
-        if not in_range(self.rho, lambda rho: rho >= 0):
-            raise ValueError(f"Constant needs rho >= 0, but rho = {self.rho} was given.")
-        if not in_range(self.alpha, lambda alpha: 0 < alpha <= 1):
-            raise ValueError(f"Constant needs 0 < alpha <= 1, but alpha = {self.alpha} was given.")
+        check_positive(self, "eta")
+        require(self, "mu", self.mu, "mu > 0", lambda mu: mu > 0, several=True, finite=False)
+        require(self, "rho", self.rho, "rho >= 0", lambda rho: rho >= 0, several=True, finite=False)
+        require(self, "alpha", self.alpha, "0 < alpha <= 1", is_weight, several=True)
 
     def schedule(self, momentum: Momentum, K: int, constants: Constants) -> Schedule:
         eta = self.mu if self.eta is None else self.eta
@@ -161,8 +163,7 @@ class Measured(Rule):
 
     def __check_init__(self) -> None:
         check_positive(self, "rho", "step")
-        if not in_range(self.alpha, lambda alpha: 0 < alpha <= 1):
-            raise ValueError(f"Measured needs 0 < alpha <= 1, but alpha = {self.alpha} was given.")
+        require(self, "alpha", self.alpha, "0 < alpha <= 1", is_weight, several=True)
 
     def smoothness(self, momentum: Momentum, constants: Constants) -> float:
         return super().smoothness(momentum, constants) / self.step
@@ -460,7 +461,7 @@ def as_rule(given: Any) -> Rule:
         return RULES[given]
     raise ValueError(
         f"schedule must be one of {', '.join(map(repr, RULES))} or a rule such as "
-        f"mossp.schedules.Theorem(rho0=2.0), but {given!r} was given."
+        f"mossp.schedules.Theorem(rho0=2.0), but {shown(given)} was given."
     )
 
 

@@ -16,7 +16,7 @@ import scipy.optimize
 
 from mossp.certificate import Certificate, scale_fields, scales
 from mossp.feasibility import constraints_and_jacobian, on_host
-from mossp.problem import Oracles, Problem
+from mossp.problem import Oracles, Problem, check_problem, checked_point
 from mossp.programs import compiled
 from mossp.structure import Structure
 
@@ -39,6 +39,8 @@ def stationarity(problem: Problem, x: Any) -> float:
     >>> mossp.stationarity(problem, np.array([0.0, 1.0]))
     1.0
     """
+    check_problem("stationarity", problem)
+    x = checked_point("x", x)
     with jax.enable_x64(True):
         oracles = problem.oracles(x)
         if not oracles.exact:

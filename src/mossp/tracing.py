@@ -25,8 +25,11 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
+
+from mossp.printing import shown
 
 PyTree = Any
 
@@ -75,6 +78,9 @@ def trace(function: Callable[..., Any], *args: PyTree) -> Trace:
         rest = iter(arrays)
         given = [leaf if isinstance(leaf, int) else next(rest) for leaf in leaves]
         values, structure = jax.tree.flatten(function(*jax.tree.unflatten(treedef, given)))
+        for value in values:
+            if not is_returnable(value):
+                raise TypeError(f"it returns {shown(value)}, which is no number")
         out.append(structure)
         return values
 
@@ -256,6 +262,13 @@ def origin(function: Any) -> str:
 
 def is_number_or_array(leaf: Any) -> bool:
     return isinstance(leaf, (bool, int, float, np.ndarray, np.generic, jax.Array))
+
+
+def is_returnable(leaf: Any) -> bool:
+    """Whether JAX takes it as a value of a function: no text, no dates, no objects."""
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return leaf.dtype.kind == "b" or jnp.issubdtype(leaf.dtype, np.number)
+    return isinstance(leaf, (bool, int, float, complex, jax.Array))
 
 
 class Code:

@@ -194,7 +194,7 @@ SCALARS = ("lam", "theta", "gamma", "a", "k", "radius", "lower", "upper")
 
 def inside_jax(transform: str) -> Any:
     """`solve` inside of a transformation, where there are no values."""
-    x0 = jnp.zeros(3)
+    x0 = np.zeros(3)  # of NumPy: an array of zeros in JAX is a program
 
     def inner(x: Any) -> Any:
         return jnp.sum(mossp.solve(problem(), x, **BASE).x)
@@ -218,6 +218,8 @@ def cases() -> list[Case]:
 
     for value in VALUES:
         for name in (*NUMBERS, *OTHERS):
+            if (name, value) == ("callback", "class"):
+                continue  # a callback's own error, here of dict(progress), is its author's
             # Compilation is not stopped by a budget of its own: steps without end need seconds.
             more = {"seconds": 1.0} if name in ("steps", "gradients") else {}
             call = lambda v, name=name, more=more: solved(**{**more, name: v})  # noqa: E731
@@ -241,10 +243,19 @@ def cases() -> list[Case]:
     return found
 
 
+@functools.cache
+def warm() -> None:
+    """What a process compiles once, for any problem, is no case's doing."""
+    stated = problem()  # in single precision, as a user has it
+    with jax.enable_x64(True):
+        stated.oracles(np.zeros(3))
+
+
 def attack_one(number: int) -> tuple[str, str | None]:
     """(what was tried, what is wrong with how it was taken)."""
     name, call, make, never = cases()[number]
     value = make()
+    warm()
     compilations.clear()
     try:
         with warnings.catch_warnings(), alarm(SECONDS), contextlib.redirect_stdout(sys.stderr):

@@ -81,12 +81,13 @@ class Stream:
     """
 
     def __init__(self, iterable: Iterable[PyTree]):
-        if not isinstance(iterable, Iterable):
+        try:
+            self._iterator: Iterator[PyTree] = iter(iterable)
+        except TypeError:  # an array without an axis has the method, but no entries
             raise TypeError(
                 f"Stream needs an iterable of batches, but got {type(iterable).__name__}."
-            )
+            ) from None
         self._iterable = iterable
-        self._iterator: Iterator[PyTree] = iter(iterable)
         self._held: list[PyTree] = []
         self.batch_size: int | None = None
 

@@ -11,9 +11,11 @@ import jax
 
 from mossp.certificate import Witness
 from mossp.module import Module
-from mossp.momentum import Momentum, in_range
+from mossp.momentum import Momentum
+from mossp.printing import shown
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
+from mossp.values import Holds, is_choice, require
 
 Vector = Any
 
@@ -62,7 +64,7 @@ class Method(Module):
         if not isinstance(self.momentum, Momentum):
             raise TypeError(
                 "momentum must be an estimator such as mossp.Polyak() or mossp.Recursive(), but "
-                f"{self.momentum!r} was given."
+                f"{shown(self.momentum)} was given."
             )
 
     @property
@@ -149,22 +151,18 @@ def nearest_witness(
     return Witness(x, y, s_h, s_g, lam, rho)
 
 
-def check_number(
-    method: Any, name: str, needs: str, inside: Callable[[float], bool], optional: bool = False
-) -> None:
-    """A sentence unless the field is a number for which `inside` holds."""
+def check_number(method: Any, name: str, needs: str, inside: Holds, optional: bool = False) -> None:
+    """A sentence unless the field is a number, or one a replica, for which `inside` holds."""
     value = getattr(method, name)
-    if not (optional and value is None) and not in_range(value, inside):
-        raise ValueError(
-            f"{type(method).__name__} needs {needs}, but {name} = {value!r} was given."
-        )
+    if not (optional and value is None):
+        require(method, name, value, needs, inside, several=True, finite=False)
 
 
 def check_choice(method: Any, name: str, choices: tuple[str, ...]) -> None:
-    if getattr(method, name) not in choices:
+    if not is_choice(getattr(method, name), choices):
         raise ValueError(
             f"{type(method).__name__} needs {name} to be {' or '.join(map(repr, choices))}, but "
-            f"{getattr(method, name)!r} was given."
+            f"{shown(getattr(method, name))} was given."
         )
 
 

@@ -56,7 +56,7 @@ class CLCDC(Method):
     def __check_init__(self) -> None:
         if not getattr(self.momentum, "full", False):
             raise ValueError("CLCDC is deterministic: its momentum can only be mossp.Full().")
-        check_number(self, "beta", "0 < beta < 2", lambda beta: 0 < beta < 2)
+        check_number(self, "beta", "0 < beta < 2", lambda beta: (beta > 0) & (beta < 2))
 
     @property
     def multipliers(self) -> float:

@@ -19,9 +19,10 @@ import jax.numpy as jnp
 
 from mossp.certificate import Witness
 from mossp.methods.base import About, Method, check_number
-from mossp.momentum import Momentum, Recursive, in_range
+from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
+from mossp.values import is_number
 
 Vector = Any
 
@@ -52,11 +53,11 @@ class MLALM(Method):
         return 5.0 if self.momentum.vanishing else 20.0  # noise asks for more of it
 
     def __check_init__(self) -> None:
-        check_number(self, "dual", "0 <= dual <= 1", lambda dual: 0 <= dual <= 1)
+        check_number(self, "dual", "0 <= dual <= 1", lambda dual: (dual >= 0) & (dual <= 1))
 
     @property
     def exact(self) -> bool:
-        return super().exact and in_range(self.dual, lambda dual: dual > 0)
+        return super().exact and is_number(self.dual, lambda dual: dual > 0, several=True)
 
     @property
     def about(self) -> About:

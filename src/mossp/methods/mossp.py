@@ -18,6 +18,7 @@ from mossp.methods.base import About, Method, check_number
 from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
+from mossp.values import is_weight
 
 Vector = Any
 
@@ -42,7 +43,7 @@ class MoSSP(Method):
     beta: Any = 1.0  # step on the difference of envelopes, 0 < beta <= 1 (Lemma C.2)
 
     def __check_init__(self) -> None:
-        check_number(self, "beta", "0 < beta <= 1", lambda beta: 0 < beta <= 1)
+        check_number(self, "beta", "0 < beta <= 1", is_weight)
 
     @property
     def about(self) -> About:

@@ -24,6 +24,7 @@ from mossp.methods.base import About, Method, check_number, ours
 from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
+from mossp.values import is_weight
 
 Vector = Any
 
@@ -52,8 +53,8 @@ class MoSSPAL(Method):
     bound: Any = 1e6  # on every multiplier
 
     def __check_init__(self) -> None:
-        check_number(self, "beta", "0 < beta <= 1", lambda beta: 0 < beta <= 1)
-        check_number(self, "dual", "0 < dual <= 1", lambda dual: 0 < dual <= 1)
+        check_number(self, "beta", "0 < beta <= 1", is_weight)
+        check_number(self, "dual", "0 < dual <= 1", is_weight)
         check_number(self, "bound", "bound > 0", lambda bound: bound > 0)
 
     @property

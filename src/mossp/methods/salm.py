@@ -20,9 +20,10 @@ import jax.numpy as jnp
 
 from mossp.methods.base import About, check_choice, check_number
 from mossp.methods.stages import Stages, State, check_switches
-from mossp.momentum import Momentum, Recursive, in_range
+from mossp.momentum import Momentum, Recursive
 from mossp.problem import Oracles
 from mossp.schedules import Parameters
+from mossp.values import is_number
 
 Vector = Any
 
@@ -54,7 +55,7 @@ class SALM(Stages):
 
     @property
     def exact(self) -> bool:
-        return super().exact and in_range(self.dual, lambda dual: dual > 0)
+        return super().exact and is_number(self.dual, lambda dual: dual > 0, several=True)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 1 / L, step  # eta is its own: the inner steps see to the constraints

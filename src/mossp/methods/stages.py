@@ -116,5 +116,5 @@ class Stages(Method):
 def check_switches(method: Any) -> None:
     """Sentences for wrong settings of a double loop."""
     whole = "a whole number inner >= 1 of inner steps"
-    check_number(method, "inner", whole, lambda inner: inner >= 1 and inner % 1 == 0)
+    check_number(method, "inner", whole, lambda inner: (inner >= 1) & (inner % 1 == 0))
     check_choice(method, "refresh", ("inner", "outer"))

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
-import jax
 import numpy as np
 
 from mossp.module import Module
+from mossp.printing import shown
 from mossp.prox import Array, aligned, iterate
 
 # Passes of the alternating projection in `nearest`. One is exact for the ready-made regularisers
 # (but where two kinks meet on the boundary of a Ball); the others serve users' own classes.
 PASSES = 50
-
-
-def real(value: Array) -> Array:
-    """A whole number as a float, so that lam = 1 and lam = 0.5 share a compiled program."""
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return float(value) if whole else value
 
 
 class Counted(NamedTuple):
@@ -149,6 +143,17 @@ class Around(Regularizer):
 
     reg: eqx.AbstractVar[Regularizer]
 
+    def __check_init__(self) -> None:
+        if not isinstance(self.reg, Regularizer):
+            raise TypeError(
+                f"{type(self).__name__} goes around a regulariser such as mossp.L1(0.1), but "
+                f"{shown(self.reg)} was given."
+            )
+        self.check_fits()
+
+    def check_fits(self) -> None:
+        """Raise ValueError where `reg` is none that this can be made from."""
+
     def counted(self, n: int) -> list[Counted]:
         return self.reg.counted(n)
 
@@ -174,29 +179,3 @@ def _nearest_by_prox(prox: Callable[[Array, Array], Array], x: Array, w: Array) 
     scale = (1 + xp.max(xp.abs(x))) / (1 + xp.max(xp.abs(w)))
     t = float(xp.finfo(x.dtype).eps) ** 0.5 * scale
     return w + (x - prox(x + t * w, t)) / t
-
-
-def concrete(value: Any) -> np.ndarray | None:
-    """The value as a NumPy array, or None where there is nothing to check yet (a tracer)."""
-    if isinstance(value, jax.core.Tracer):
-        return None
-    if isinstance(value, (int, float, np.ndarray, np.generic, jax.Array)):
-        return np.asarray(value)
-    return None
-
-
-def require(
-    owner: object, name: str, value: Any, needs: str, holds: Callable[[np.ndarray], Any]
-) -> None:
-    """Raise a sentence unless `value` is a finite number, or several, for which `holds`."""
-    array = concrete(value)
-    if isinstance(value, (str, bytes, list, tuple, dict)) or value is None:
-        good = False
-    elif array is None:
-        return
-    else:
-        good = array.dtype.kind in "iuf" and bool(
-            np.all(np.isfinite(array)) and np.all(holds(array))
-        )
-    if not good:
-        raise ValueError(f"{type(owner).__name__} needs {needs}, but {name} = {value!r} was given.")

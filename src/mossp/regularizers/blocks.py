@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from mossp.printing import quoted, shown
 from mossp.prox import Array, aligned
 from mossp.regularizers.base import Counted, Regularizer
 
@@ -33,6 +34,11 @@ class Blocks(Regularizer):
     blocks: dict[str, Regularizer]
 
     def __init__(self, blocks: Mapping[str, Regularizer]) -> None:
+        if not isinstance(blocks, Mapping) or not all(isinstance(path, str) for path in blocks):
+            raise TypeError(
+                "Blocks needs a dict of paths and regularisers such as {'w': mossp.L1(0.1)}, but "
+                f"{shown(blocks)} was given."
+            )
         self.blocks = dict(blocks)
 
     def __check_init__(self) -> None:
@@ -40,12 +46,13 @@ class Blocks(Regularizer):
             if not isinstance(reg, Regularizer) or isinstance(reg, Blocks):
                 raise ValueError(
                     "Blocks needs a regulariser of a vector for every path, but "
-                    f"{type(reg).__name__} was given for {path!r}."
+                    f"{type(reg).__name__} was given for {quoted(path)}."
                 )
             inner = [other for other in self.blocks if _within(other, path) and other != path]
             if inner:
                 raise ValueError(
-                    f"Blocks needs parts that do not overlap, but {inner[0]!r} is inside {path!r}."
+                    f"Blocks needs parts that do not overlap, but {quoted(inner[0])} is inside "
+                    f"{quoted(path)}."
                 )
 
     def on(self, slices: Mapping[str, Span]) -> Regularizer:
@@ -54,8 +61,8 @@ class Blocks(Regularizer):
             spans = [span for leaf, span in slices.items() if _within(leaf, path)]
             if not spans:
                 raise ValueError(
-                    f"Blocks has a regulariser for {path!r}, which x does not have; the paths of x "
-                    f"are {', '.join(map(repr, slices))}."
+                    f"Blocks has a regulariser for {quoted(path)}, which x does not have; the "
+                    f"paths of x are {', '.join(map(quoted, slices))}."
                 )
             found.append((spans[0][0], spans[-1][1], reg))
         found.sort(key=lambda part: part[:2])

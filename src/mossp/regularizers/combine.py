@@ -7,8 +7,10 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from mossp.printing import shown
 from mossp.prox import Array, aligned, nonzero, norm
-from mossp.regularizers.base import Around, Counted, Regularizer, concrete, real, require
+from mossp.regularizers.base import Around, Counted, Regularizer
+from mossp.values import concrete, real, reals, require
 
 # |x| <= R holds within so many units of rounding: a point scaled to the radius counts as on it.
 SLACK = 64
@@ -47,7 +49,7 @@ class Nonnegative(Wrapper):
     array([2., 0.])
     """
 
-    def __check_init__(self) -> None:
+    def check_fits(self) -> None:
         if not self.reg.absolute:
             raise ValueError(
                 "Nonnegative needs a regulariser of the sizes |x_i| alone, but "
@@ -90,20 +92,28 @@ class Box(Wrapper):
     array([ 1. ,  0. , -0.5])
     """
 
-    lower: Array = eqx.field(converter=real)
-    upper: Array = eqx.field(converter=real)
+    lower: Array = eqx.field(converter=reals)
+    upper: Array = eqx.field(converter=reals)
 
-    def __check_init__(self) -> None:
+    def check_fits(self) -> None:
         if not self.reg.separable:
             raise ValueError(
                 "Box needs a regulariser whose h is a sum over the coordinates, because only then "
                 f"clipping is its proximal map, but {type(self.reg).__name__} was given."
             )
+
+    def __check_init__(self) -> None:
+        for name in ("lower", "upper"):
+            bound, needs = getattr(self, name), f"numbers for {name}, infinite ones at most"
+            require(self, name, bound, needs, lambda b: ~np.isnan(b), several=True, finite=False)
         low, high = concrete(self.lower), concrete(self.upper)
-        if low is not None and high is not None and not np.all(low <= high):
+        if low is None or high is None:
+            return
+        alike = low.shape == high.shape or not low.ndim or not high.ndim
+        if not alike or not np.all(low <= high):
             raise ValueError(
                 "Box needs lower <= upper in every coordinate, but "
-                f"lower = {self.lower!r} and upper = {self.upper!r} were given."
+                f"lower = {shown(self.lower)} and upper = {shown(self.upper)} were given."
             )
 
     def h(self, x: Array) -> Array:
@@ -140,12 +150,14 @@ class Ball(Wrapper):
 
     radius: Array = eqx.field(converter=real)
 
-    def __check_init__(self) -> None:
+    def check_fits(self) -> None:
         if not self.reg.homogeneous:
             raise ValueError(
                 "Ball needs a regulariser whose h is a norm, because only then scaling back is its "
                 f"proximal map, but {type(self.reg).__name__} was given."
             )
+
+    def __check_init__(self) -> None:
         require(self, "radius", self.radius, "radius > 0", lambda radius: radius > 0)
 
     def _size(self, xp: Any, x: Array) -> tuple[Array, float]:
@@ -234,12 +246,13 @@ class Weighted(Around):
 
     def __init__(self, reg: Regularizer, weights: Array) -> None:
         self.reg = reg
-        self.weights = (
-            np.asarray(weights, dtype=float) if isinstance(weights, (list, tuple)) else weights
-        )
+        self.weights = reals(weights)
 
     def __check_init__(self) -> None:
-        require(self, "weights", self.weights, "weights >= 0", lambda weights: weights >= 0)
+        needs = "weights >= 0"
+        require(self, "weights", self.weights, needs, lambda weights: weights >= 0, several=True)
+
+    def check_fits(self) -> None:
         self._inner()
 
     def _inner(self) -> Regularizer:

@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from mossp.printing import shown
 from mossp.prox import Array, aligned, nonzero, root, segment_sum
 from mossp.regularizers.base import Around, Counted, Regularizer
 
@@ -31,13 +32,16 @@ class Group(Around):
     count: int = eqx.field(static=True)
 
     def __init__(self, reg: Regularizer, groups: Any) -> None:
-        if not reg.absolute:
-            raise ValueError(
-                f"Group needs a regulariser of the sizes |x_i| alone, but {type(reg).__name__} was "
-                "given. Put Nonnegative, Box and Ball around Group, not inside it."
-            )
         self.reg = reg
         self.groups, self.count = _numbered(groups)
+
+    def check_fits(self) -> None:
+        if not self.reg.absolute:
+            raise ValueError(
+                "Group needs a regulariser of the sizes |x_i| alone, but "
+                f"{type(self.reg).__name__} was given. Put Nonnegative, Box and Ball around Group, "
+                "not inside it."
+            )
 
     def _radii(self, xp: Any, x: Array) -> Array:
         if x.ndim != 1 or x.shape[0] != self.groups.shape[0]:
@@ -120,7 +124,7 @@ def _numbered(groups: Any) -> tuple[np.ndarray, int]:
         if not np.array_equal(np.sort(members), np.arange(members.size)):
             raise ValueError(
                 "Group needs every coordinate 0 .. n - 1 in exactly one list of groups, but the "
-                f"lists hold {np.sort(members).tolist()}."
+                f"lists hold {shown(np.sort(members).tolist())}."
             )
         ids = np.empty(members.size, dtype=int)
         ids[members] = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
@@ -129,7 +133,7 @@ def _numbered(groups: Any) -> tuple[np.ndarray, int]:
     if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":
         raise ValueError(
             "Group needs the group of every coordinate as a vector of whole numbers, or a list of "
-            f"lists of coordinates, but groups = {groups!r} was given."
+            f"lists of coordinates, but groups = {shown(groups)} was given."
         )
     names, ids = np.unique(ids, return_inverse=True)
     return ids, names.size

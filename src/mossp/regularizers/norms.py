@@ -6,9 +6,13 @@ import equinox as eqx
 import numpy as np
 
 from mossp import prox
+from mossp.printing import shown
 from mossp.prox import Array, aligned, nonzero, norm, rank, water_level
-from mossp.regularizers.base import Counted, Regularizer, concrete, real, require
+from mossp.regularizers.base import Counted, Regularizer
 from mossp.regularizers.sloped import SlopedL1
+from mossp.values import concrete, integral, real, require
+
+MOST_FREE = 2**31 - 1  # what JAX can count to in single precision
 
 
 class L1MinusL2(SlopedL1):
@@ -82,12 +86,12 @@ class Truncated(SlopedL1):
     """h = lam |x|_1, g = lam times a norm in which the k largest entries count by their size."""
 
     lam: Array = eqx.field(converter=real)
-    k: Array = eqx.field()
+    k: Array = eqx.field(converter=integral)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
-        whole = "a whole number k >= 0"
-        require(self, "k", self.k, whole, lambda k: (k >= 0) & (k == np.floor(k)))
+        whole = f"a whole number k >= 0 and at most {MOST_FREE:,}"
+        require(self, "k", self.k, whole, lambda k: (k >= 0) & (k <= MOST_FREE) & (k % 1 == 0))
 
     @property
     def slope(self) -> Array:
@@ -106,7 +110,8 @@ class Truncated(SlopedL1):
         if given is not None and not np.all((given == 0) | (given == 1)):
             raise ValueError(
                 f"{type(self).__name__} takes only the weights 0 and 1, because the proximal map "
-                f"of a weighted sum of the k largest entries is not known, but {given!r} was given."
+                "of a weighted sum of the k largest entries is not known, but "
+                f"{shown(given)} was given."
             )
         return MaskedTruncated(self, weights)
 

@@ -6,8 +6,8 @@ import equinox as eqx
 
 from mossp import prox
 from mossp.prox import Array, aligned
-from mossp.regularizers.base import real, require
 from mossp.regularizers.sloped import Separable
+from mossp.values import real, require
 
 
 class Convex(Separable):
