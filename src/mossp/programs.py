@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable
@@ -23,7 +24,8 @@ from mossp.printing import warn
 
 # Programs in all sets together, some 6,000 memory maps and 300 MB: a problem has 12 to 25 programs,
 # each of 60 maps and 3 MB.
-MOST_PROGRAMS = 100
+# MOSSP_PROGRAMS in the environment allows for more, where many problems take turns.
+MOST_PROGRAMS = int(os.environ.get("MOSSP_PROGRAMS", "100"))
 # One set may have more: a problem that is solved by many methods, or with data of many lengths.
 MOST_OF_ONE_SET = 500
 # Long programs are compiled without costly optimisations, in half the time.
