@@ -701,7 +701,7 @@ def samples(key, size):
 
 
 def stream():
-    draws = GOAL + 0.5 * np.random.default_rng(8).normal(size=(64, 32, 4))
+    draws = GOAL + 0.5 * np.random.default_rng(8).normal(size=(4096, 32, 4))
     return mossp.Stream(list(draws))
 
 
