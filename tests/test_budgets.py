@@ -57,6 +57,7 @@ BALLS = ("imba-dc", "scp-ls")
 
 def run(method, **settings):
     problem = INSIDE if method in BALLS else EQUAL
+    differentiated.clear()  # a global of the loss, and so a part of what a checkpoint is about
     given = {"schedule": FLAT, "batch_size": BATCH, "seed": 0}
     return mossp.solve(problem, START, method=method, **{**given, **settings})
 

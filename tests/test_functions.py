@@ -117,6 +117,29 @@ def test_the_same_rule_of_differentiation_is_the_same_program():
     assert problem.oracles(X0).programs is first.programs
 
 
+def test_callbacks_are_told_apart_by_what_they_hold():
+    """JAX wraps a callback anew at every trace; it is still the same one."""
+
+    def problem(seen):
+        def loss(x):
+            jax.debug.callback(lambda value: seen.append(float(value)), x[0])
+            return jnp.sum((x - 1.0) ** 2)
+
+        return mossp.Problem(loss)
+
+    lists = [], []
+    first, second = problem(lists[0]), problem(lists[1])
+    kept = first.oracles(X0)
+    assert first.oracles(X0).programs is kept.programs
+    assert second.oracles(X0).programs is not kept.programs
+    for one, other in ((0, 1), (1, 0)):
+        before = len(lists[other])
+        result = mossp.solve((first, second)[one], X0, method="mossp-p", steps=50)
+        jax.effects_barrier()
+        assert result.status is not mossp.Status.CHANGED
+        assert lists[one] and len(lists[other]) == before
+
+
 def test_a_changed_sampler():
     mean = [1.0]
     sampler = mossp.Sampler(lambda key, size: mean[0] + 0.01 * jax.random.normal(key, (size, 3)))

@@ -209,7 +209,8 @@ class Solve:
                     spent = self.budget.seconds()
                     self.note_stops()
                     began = time.perf_counter()
-                    if self.watch.first.finite.all() and not self.arrived and self.a.steps:
+                    going = self.loop.k < self.a.steps and not (self.arrived or self.early)
+                    if self.watch.first.finite.all() and going:
                         self.loop.compile()
                     self.polishing.least_seconds = time.perf_counter() - began
                     self.budget.start(spent)

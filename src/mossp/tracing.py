@@ -16,8 +16,10 @@ inside but is opaque to tracing keeps its identity: callbacks into Python, and a
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,6 +149,8 @@ def described(value: Any) -> Any:
         return tuple(map(described, value))
     if isinstance(value, dict):
         return tuple((described(k), described(v)) for k, v in value.items())
+    if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+        return held_by(value)
     if type(value) is float:
         return (float, repr(value))  # NaN is equal to itself here, and -0.0 not to 0.0
     try:
@@ -154,6 +158,37 @@ def described(value: Any) -> Any:
     except TypeError:
         return repr(value)
     return value
+
+
+class Same:
+    """An object that is equal to itself alone."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.thing is other.thing
+
+
+def held_by(value: Any) -> Any:
+    """A callback into Python: the same code with the very same objects in it.
+
+    JAX wraps it in new functions at every trace.
+    """
+    if isinstance(value, types.FunctionType):
+        cells = tuple(held_by(cell.cell_contents) for cell in value.__closure__ or ())
+        return (value.__code__, cells, held_by(value.__defaults__), Same(value.__globals__))
+    if isinstance(value, types.MethodType):
+        return (held_by(value.__func__), Same(value.__self__))
+    if isinstance(value, functools.partial):
+        return (held_by(value.func), held_by(value.args), held_by(tuple(value.keywords.items())))
+    if isinstance(value, tuple):
+        return tuple(map(held_by, value))
+    plain = value is None or isinstance(value, (bool, int, str, jax.tree_util.PyTreeDef))
+    return value if plain else Same(value)
 
 
 def digest(array: Any) -> tuple[Any, ...]:

@@ -102,6 +102,12 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         w = self._weights(X, sample_weight)
         if self.class_weight is not None:
             w = self._weights(X, w * compute_sample_weight(self.class_weight, y))
+        counted = np.unique(y[w > 0])
+        if reset and len(counted) < 2:
+            raise ValueError(
+                "The classifier needs samples of at least 2 classes, but only one class has rows "
+                f"whose weight is not 0: {counted.tolist()[0]!r}."
+            )
         labels = number if self._outputs() else np.where(number == 1, 1.0, -1.0)
         b = labels
         if self._outputs() and isinstance(self._model_loss(), losses.HuberizedHinge):
