@@ -100,6 +100,7 @@ class Problem:
             object.__setattr__(self, "samples", N)
             object.__setattr__(self, "data", source)  # a copy: later changes do not reach it
         object.__setattr__(self, "_sources", {np.dtype(np.float64): source})
+        object.__setattr__(self, "_batches", {})
 
     def __reduce__(self) -> Any:
         """Pickled and copied bit for bit: the data as they are kept, and no caches."""
@@ -163,8 +164,12 @@ class Problem:
         if isinstance(source, NoData):
             return [()]
         if isinstance(source, Stream):
-            first = with_dtype(source.peek()[0], dtype)
-            return [(with_rows(first, times),) for times in (1, 2)]
+            # Looked up: at the end of a run the stream may have ended.
+            known: dict[Any, Any] = self._batches  # type: ignore[attr-defined]
+            if dtype not in known:
+                first = with_dtype(source.peek()[0], dtype)
+                known[dtype] = [(with_rows(first, times),) for times in (1, 2)]
+            return known[dtype]
 
         if isinstance(source, Finite):
             return [(source.batch_shapes(size),) for size in PROBED_SIZES]
