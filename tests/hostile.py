@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mossp import checkpoint
+from mossp._base import archive
 
 ODD: list[Any] = [
     None, True, -1, 0, 2**70, 10**400, 1.5, float("nan"), float("inf"), "", "x" * 450, "\x1b[31m",
@@ -23,14 +23,14 @@ ARRAYS = [
 
 def mutations(path: Path, count: int, seed: int) -> Iterator[str]:
     """Write `count` mutations of the file over it, one after the other; tells what was done."""
-    arrays, meta = checkpoint.read_arrays(path)
+    arrays, meta = archive.read_arrays(path)
     rng = np.random.default_rng(seed)
     for _ in range(count):
         changed, told = dict(arrays), copy.deepcopy(meta)
         done = [mutate(rng, changed, told) for _ in range(rng.integers(1, 3))]
-        checkpoint.write_arrays(path, changed, told)
+        archive.write_arrays(path, changed, told)
         yield "; ".join(done)
-    checkpoint.write_arrays(path, arrays, meta)
+    archive.write_arrays(path, arrays, meta)
 
 
 def mutate(rng: np.random.Generator, arrays: dict[str, Any], meta: dict[str, Any]) -> str:

@@ -19,10 +19,12 @@ import scipy.sparse
 from jax.tree_util import Partial
 
 import mossp
-from mossp import Status, arguments, keys, losses
-from mossp.feasibility import different_starts
+from mossp import Status, losses
+from mossp._base import keys
+from mossp.certificates.feasibility import different_starts
+from mossp.solving import arguments
 
-polishing = importlib.import_module("mossp.polish")
+polishing = importlib.import_module("mossp.newton.polish")
 
 # Logistic regression on the sphere ------------------------------------------------------------
 
@@ -912,7 +914,7 @@ def test_phase_one_does_not_leave_where_the_loss_is_finite():
 
 
 def test_the_first_way_is_left_alone_where_it_succeeds(monkeypatch):
-    ways = importlib.import_module("mossp.ways")
+    ways = importlib.import_module("mossp.solving.ways")
     monkeypatch.setattr(ways, "further", None)
     same(mossp.solve(on_sphere(), X0, seed=0), unbroken())
 
@@ -925,7 +927,7 @@ def test_a_named_method_is_not_followed_by_others():
 
 def test_other_ways_are_counted():
     problem = mossp.Problem(volume, inequality=Partial(ellipsoid, LONG, 48.0))
-    found, costs = [], importlib.import_module("mossp.ways")
+    found, costs = [], importlib.import_module("mossp.solving.ways")
     told = costs.told
 
     def listen(a, first, best, name, tried):

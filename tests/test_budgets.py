@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import mossp
-import mossp.loop
+import mossp.engine.loop
 from mossp import METHODS, SVRG, Status
-from mossp.arguments import checked_tol
 from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
+from mossp.solving.arguments import checked_tol
 
-polish = importlib.import_module("mossp.polish")
+polish = importlib.import_module("mossp.newton.polish")
 
 N, n, BATCH = 32, 3, 4
 X = np.random.default_rng(0).normal(size=(N, n)) + 1.0
@@ -162,8 +162,8 @@ def test_a_resumed_run_is_the_unbroken_one(method, tmp_path):
 @pytest.mark.parametrize("method", CUT)
 def test_chunks_change_nothing(method, monkeypatch):
     unbroken = whole(method)
-    monkeypatch.setattr(mossp.loop, "FIRST_CHUNK", 1)
-    monkeypatch.setattr(mossp.loop, "CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(mossp.engine.loop, "FIRST_CHUNK", 1)
+    monkeypatch.setattr(mossp.engine.loop, "CHUNK_SECONDS", 0.0)
     same(run(method, steps=57, output="random"), unbroken)
 
 

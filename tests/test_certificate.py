@@ -15,10 +15,11 @@ import pytest
 import scipy.optimize
 
 import mossp
-from mossp import certificate as certificates
-from mossp import fresh, losses, schedules
-from mossp.certificate import Certificate, Residuals, Witness, value_and_gradients
-from mossp.stationarity import exact_certificate
+from mossp import losses, schedules
+from mossp.certificates import certificate as certificates
+from mossp.certificates import fresh
+from mossp.certificates.certificate import Certificate, Residuals, Witness, value_and_gradients
+from mossp.certificates.stationarity import exact_certificate
 
 N, n, BATCH = 200, 6, 16
 rng = np.random.default_rng(0)

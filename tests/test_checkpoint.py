@@ -29,13 +29,14 @@ import pytest
 from hostile import mutations
 
 import mossp
-from mossp import CheckpointError, Result, Status, checkpoint, files, losses, schedules
-from mossp import resume as saved_run
-from mossp.fingerprint import fingerprint as fingerprint_of
-from mossp.interrupt import Interrupt
-from mossp.polishing import Polishing
+from mossp import CheckpointError, Result, Status, losses, schedules
+from mossp._base import archive, files
+from mossp._base.interrupt import Interrupt
+from mossp.engine import checkpoint as saved_run
+from mossp.engine.fingerprint import fingerprint as fingerprint_of
+from mossp.newton.attempts import Polishing
 
-door = importlib.import_module("mossp.solve")  # `mossp.solve` is the function
+door = importlib.import_module("mossp.solving.solve")  # `mossp.solve` is the function
 
 N, n, BATCH, K = 200, 6, 16, 1000
 rng = np.random.default_rng(0)
@@ -106,10 +107,10 @@ def test_resumed_between_two_traces(tmp_path, monkeypatch):
     """Saved wherever a chunk ends, and taken up with chunks of another length."""
     whole = solve(output="random", replicas=3)
     monkeypatch.setattr(door, "CHECKPOINT_SECONDS", -1.0)
-    monkeypatch.setattr(mossp.loop, "FIRST_CHUNK", 7)
-    monkeypatch.setattr(mossp.loop, "CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(mossp.engine.loop, "FIRST_CHUNK", 7)
+    monkeypatch.setattr(mossp.engine.loop, "CHUNK_SECONDS", 0.0)
     saves = []
-    real = checkpoint.save
+    real = archive.save
 
     def save(path, arrays, meta):
         real(path, arrays, meta)
@@ -117,7 +118,7 @@ def test_resumed_between_two_traces(tmp_path, monkeypatch):
         if meta["k"] > 410:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(archive, "save", save)
     file = tmp_path / "run.npz"
     with pytest.raises(KeyboardInterrupt):
         solve(output="random", replicas=3, checkpoint=file)
@@ -363,7 +364,7 @@ def test_slots_sets_and_methods_are_part_of_the_problem():
 
 FINGERPRINT = """
 import sys
-from mossp.fingerprint import fingerprint
+from mossp.engine.fingerprint import fingerprint
 space = {"__name__": "user"}
 exec(compile(sys.argv[1], "user.py", "exec"), space)
 print(fingerprint([space["loss"], space["ball"], {"c", "a", "b"}, frozenset({("x", 1), ("y", 2)})]))
@@ -440,22 +441,22 @@ ARRAYS = {"carry/0": np.arange(6.0), "history/1": np.ones((3, 2)), "empty": np.z
 
 
 def test_round_trip(tmp_path):
-    file = checkpoint.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7, "text": "é"})
-    arrays, meta = checkpoint.read_arrays(file)
+    file = archive.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7, "text": "é"})
+    arrays, meta = archive.read_arrays(file)
     assert meta == {"k": 7, "text": "é"} and set(arrays) == set(ARRAYS)
     assert all(np.array_equal(arrays[name], ARRAYS[name]) for name in ARRAYS)
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
 def test_every_flipped_byte_is_noticed(tmp_path):
-    file = checkpoint.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7})
+    file = archive.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7})
     good = file.read_bytes()
     bad = tmp_path / "b.npz"
     for place in range(len(good)):
         for bits in (0x01, 0xFF):
             bad.write_bytes(good[:place] + bytes([good[place] ^ bits]) + good[place + 1 :])
             try:
-                arrays, meta = checkpoint.read_arrays(bad)
+                arrays, meta = archive.read_arrays(bad)
             except CheckpointError:
                 continue
             # A byte that carries nothing, such as a date in the archive.
@@ -465,12 +466,12 @@ def test_every_flipped_byte_is_noticed(tmp_path):
 
 
 def test_every_truncation_is_noticed(tmp_path):
-    file = checkpoint.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7})
+    file = archive.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7})
     good = file.read_bytes()
     for length in range(0, len(good), 7):
         file.write_bytes(good[:length])
         with pytest.raises(CheckpointError):
-            checkpoint.read_arrays(file)
+            archive.read_arrays(file)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "missing"])
@@ -479,8 +480,8 @@ def test_damage_is_found_said_and_the_checkpoint_before_is_used(damage, tmp_path
     file = tmp_path / "run.npz"
     whole = solve()
     solve(checkpoint=file, callback=stop_at(500))
-    before = checkpoint.previous(file)
-    last, earlier = (checkpoint.read_arrays(path)[1]["k"] for path in (file, before))
+    before = archive.previous(file)
+    last, earlier = (archive.read_arrays(path)[1]["k"] for path in (file, before))
     assert earlier < last
     good = bytearray(file.read_bytes())
     if damage == "truncated":
@@ -516,7 +517,7 @@ def test_objects_are_not_unpickled(tmp_path):
     file = tmp_path / "run.npz"
     np.savez(file, __meta__=np.array([Bomb()], dtype=object), __checksum__=np.zeros(32, np.uint8))
     with pytest.raises(CheckpointError):
-        checkpoint.read_arrays(file)
+        archive.read_arrays(file)
     with pytest.raises((CheckpointError, ValueError)):
         Result.load(file)
     with pytest.raises(CheckpointError):
@@ -528,13 +529,13 @@ def test_foreign_archives_are_refused(tmp_path):
     file = tmp_path / "run.npz"
     np.savez(file, a=np.ones(3))
     with pytest.raises(CheckpointError, match="checksum"):
-        checkpoint.read_arrays(file)
+        archive.read_arrays(file)
     stored = {"a": np.ones(3)}  # a checksum that fits, and no description
-    stored["__checksum__"] = np.frombuffer(checkpoint.checksum(stored), np.uint8)
+    stored["__checksum__"] = np.frombuffer(archive.checksum(stored), np.uint8)
     np.savez(file, **stored)
     with pytest.raises(CheckpointError):
-        checkpoint.read_arrays(file)
-    checkpoint.write_arrays(file, {"a": np.ones(3)}, {"kind": "another"})
+        archive.read_arrays(file)
+    archive.write_arrays(file, {"a": np.ones(3)}, {"kind": "another"})
     with pytest.raises(CheckpointError, match="not a checkpoint"):
         solve(checkpoint=file)
 
@@ -545,7 +546,7 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path):
         deep = [deep]
     for arrays, meta in [({"a": np.array([None])}, {}), ({}, {"deep": deep})]:
         with pytest.raises(CheckpointError, match="could not be read again"):
-            checkpoint.write_arrays(tmp_path / "a.npz", arrays, meta)
+            archive.write_arrays(tmp_path / "a.npz", arrays, meta)
     assert not os.listdir(tmp_path)
 
 
@@ -566,7 +567,7 @@ def test_archives_that_unpack_to_more_than_they_are_are_refused(tmp_path):
     tracemalloc.start()
     try:
         with pytest.raises(CheckpointError, match="would unpack to 268,435,584 bytes"):
-            checkpoint.read_arrays(file)
+            archive.read_arrays(file)
         assert tracemalloc.get_traced_memory()[1] < 2**22
         # Stored, but one entry after the other is the same bytes of the file.
         with zipfile.ZipFile(file, "w") as archive:
@@ -576,7 +577,7 @@ def test_archives_that_unpack_to_more_than_they_are_are_refused(tmp_path):
                 twin.filename = f"{number}.npy"
                 archive.filelist.append(twin)
         with pytest.raises(CheckpointError, match="refused"):
-            checkpoint.read_arrays(file)
+            archive.read_arrays(file)
         # An array that claims to be larger than its bytes.
         for shape, descr in [
             ((10**15,), "<f8"),
@@ -587,7 +588,7 @@ def test_archives_that_unpack_to_more_than_they_are_are_refused(tmp_path):
             with zipfile.ZipFile(file, "w") as archive:
                 archive.writestr("a.npy", header(shape, descr) + bytes(8))
             with pytest.raises(CheckpointError, match="not a file of mossp"):
-                checkpoint.read_arrays(file)
+                archive.read_arrays(file)
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
@@ -598,11 +599,11 @@ def test_archives_that_unpack_to_more_than_they_are_are_refused(tmp_path):
     b'{"a": ' + b"9" * 5000 + b"}",
 ])  # fmt: skip
 def test_descriptions_that_are_none(text, tmp_path):
-    stored = {checkpoint.META: np.frombuffer(text, np.uint8)}
-    stored[checkpoint.CHECKSUM] = np.frombuffer(checkpoint.checksum(stored), np.uint8)
+    stored = {archive.META: np.frombuffer(text, np.uint8)}
+    stored[archive.CHECKSUM] = np.frombuffer(archive.checksum(stored), np.uint8)
     np.savez(tmp_path / "a.npz", **stored)
     with pytest.raises(CheckpointError, match="not a file of mossp"):
-        checkpoint.read_arrays(tmp_path / "a.npz")
+        archive.read_arrays(tmp_path / "a.npz")
     with pytest.raises(CheckpointError):
         Result.load(tmp_path / "a.npz")
 
@@ -645,11 +646,11 @@ def test_disk_full_at_the_last_moment(name, tmp_path, monkeypatch):
     def fail(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    file = checkpoint.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7})
+    file = archive.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7})
     before = file.read_bytes()
     monkeypatch.setattr(os, name, fail)
     with pytest.raises(CheckpointError, match="space"):
-        checkpoint.save(file, ARRAYS, {"k": 8})
+        archive.save(file, ARRAYS, {"k": 8})
     monkeypatch.undo()
     assert file.read_bytes() == before
     assert not [each for each in os.listdir(tmp_path) if each.endswith(".tmp")]
@@ -663,7 +664,7 @@ def test_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
     def write(number):
         try:
             for k in range(20):
-                checkpoint.save(file, {"a": np.full(20_000, number)}, {"k": k, "by": number})
+                archive.save(file, {"a": np.full(20_000, number)}, {"k": k, "by": number})
         except Exception as error:
             failed.append(error)
 
@@ -673,8 +674,8 @@ def test_writers_of_one_file_do_not_meet(tmp_path, monkeypatch):
     for thread in threads:
         thread.join()
     assert not failed
-    for path in (file, checkpoint.previous(file)):
-        arrays, meta = checkpoint.read_arrays(path)
+    for path in (file, archive.previous(file)):
+        arrays, meta = archive.read_arrays(path)
         assert (arrays["a"] == meta["by"]).all()
     assert sorted(os.listdir(tmp_path)) == ["run.npz", "run.npz.previous"]
 
@@ -688,7 +689,7 @@ def test_what_killed_writers_leave_is_cleared_away(tmp_path):
         path.write_bytes(b"half")
     for path in (dead, *others):
         os.utime(path, (long_ago, long_ago))
-    checkpoint.save(file, ARRAYS, {"k": 7})
+    archive.save(file, ARRAYS, {"k": 7})
     assert not dead.exists() and alive.exists() and all(path.exists() for path in others)
 
 
@@ -699,22 +700,22 @@ def test_a_link_is_followed(tmp_path):
     link = home / "run.npz"
     link.symlink_to(disk / "run.npz")
     for k in (1, 2):
-        checkpoint.save(link, ARRAYS, {"k": k})
+        archive.save(link, ARRAYS, {"k": k})
     assert link.is_symlink() and os.listdir(home) == ["run.npz"]
     assert sorted(os.listdir(disk)) == ["run.npz", "run.npz.previous"]
-    assert checkpoint.read_arrays(disk / "run.npz")[1] == {"k": 2}
+    assert archive.read_arrays(disk / "run.npz")[1] == {"k": 2}
     (disk / "run.npz").write_bytes(b"damaged")
-    assert checkpoint.load(link)[1] == {"k": 1}
+    assert archive.load(link)[1] == {"k": 1}
 
 
 def test_a_file_system_without_links(tmp_path, monkeypatch):
     def fail(*args):
         raise OSError(errno.EPERM, "no links here")
 
-    file = checkpoint.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7})
+    file = archive.write_arrays(tmp_path / "a.npz", ARRAYS, {"k": 7})
     monkeypatch.setattr(os, "link", fail)
-    checkpoint.save(file, ARRAYS, {"k": 8})
-    assert checkpoint.load(file)[1] == {"k": 8}
+    archive.save(file, ARRAYS, {"k": 8})
+    assert archive.load(file)[1] == {"k": 8}
 
 
 def test_folder_that_cannot_be_written(tmp_path, monkeypatch):
@@ -735,11 +736,11 @@ SAVES = """
 import sys
 import numpy as np
 from pathlib import Path
-from mossp import checkpoint
+from mossp._base import archive
 path, k = Path(sys.argv[1]), 0
 while True:
     k += 1
-    checkpoint.save(path, {"a": np.full(200_000, float(k))}, {"k": k})
+    archive.save(path, {"a": np.full(200_000, float(k))}, {"k": k})
     print(k, flush=True)
 """
 
@@ -765,12 +766,12 @@ def test_kill_during_saves(tmp_path):
         printed = process.stdout.read().split()
         process.stdout.close()
         process.stderr.close()
-        arrays, meta, warning = checkpoint.load(file)
+        arrays, meta, warning = archive.load(file)
         assert warning == ""  # the file itself is never half written
         assert (arrays["a"] == meta["k"]).all()
         assert not printed or meta["k"] >= int(printed[-1])
-        if checkpoint.previous(file).exists():
-            assert checkpoint.read_arrays(checkpoint.previous(file))[1]["k"] <= meta["k"]
+        if archive.previous(file).exists():
+            assert archive.read_arrays(archive.previous(file))[1]["k"] <= meta["k"]
 
 
 SOLVES = """
@@ -804,7 +805,7 @@ def test_signals(tmp_path):
         assert ended, err
         _, status, steps, _ = ended[0]
         assert status == "INTERRUPTED" and 0 < int(steps) < LONG
-        assert checkpoint.load(file)[1]["k"] == int(steps)
+        assert archive.load(file)[1]["k"] == int(steps)
         # Another process, this one, takes the run up where it was left.
         taken = []
         r = solve(
@@ -983,7 +984,7 @@ def test_checkpoints_made_by_hand_are_one_sentence(method, tmp_path, monkeypatch
             refused += 1
     assert 100 < refused < 200
     for what in mutations(file, 12, seed=3):  # and what is accepted can be gone on from
-        checkpoint.previous(file).unlink(missing_ok=True)
+        archive.previous(file).unlink(missing_ok=True)
         try:
             solve(**settings, resume="force").summary()
         except CheckpointError as error:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import mossp
-from mossp import cli, examples
+from mossp import examples
+from mossp.app import cli
 
 matplotlib.use("agg")
 
@@ -192,7 +193,7 @@ def test_cache_folder(tmp_path, monkeypatch):
 def test_sigint_ends_the_process_with_130(tmp_path):
     cache = tmp_path / "cache"
     process = subprocess.Popen(
-        [sys.executable, "-m", "mossp.cli", "solve", "--steps", "2000000000"],
+        [sys.executable, "-m", "mossp.app.cli", "solve", "--steps", "2000000000"],
         cwd=tmp_path,
         env={**os.environ, "MOSSP_CACHE": str(cache), "PYTHONUTF8": "1"},
         stdout=subprocess.PIPE,

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse
 
 import mossp
-from mossp.constants import MINI_BATCHES, sample_draws
 from mossp.data import Stream
+from mossp.measuring.estimate import MINI_BATCHES, sample_draws
 
 N, n = 60, 5
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import mossp
-from mossp.candidates import from_strong, strength_at_zero
-from mossp.polish import Polisher, polish
-from mossp.recession import leads_to_infinity
+from mossp.newton.candidates import from_strong, strength_at_zero
+from mossp.newton.polish import Polisher, polish
+from mossp.newton.recession import leads_to_infinity
 from mossp.regularizers.strength import strengthened
 from mossp.result import Status
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mossp
-from mossp import keys
+from mossp._base import keys
+from mossp._base.keys import Purpose
 from mossp.data import Finite, NoData, Sampler, SparseRows, Stream, map_rows, padded_length
-from mossp.draws import Draws, block_length
-from mossp.keys import Purpose
+from mossp.engine.draws import Draws, block_length
 
 COLUMNS = 1200
 ROWS = {

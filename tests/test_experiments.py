@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import mossp
-from mossp import cli
-from mossp.experiments import protocol, rates, reproduce, runs, tables
+from mossp.app import cli
+from mossp.experiments import comparison, protocol, rates, reproduce, runs
 from mossp.experiments.instances import Optimum, instance, rows_of
 from mossp.experiments.protocol import QUICK
 from mossp.experiments.published import QUADRATICS, SPHERE
@@ -30,7 +30,7 @@ def found(tmp_path_factory):
     """`mossp reproduce all --quick`; what it kept is then read again."""
     folder = tmp_path_factory.mktemp("reproduction")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mossp.cli.keep_compiled_programs", lambda: None)
+        patch.setattr("mossp.app.cli.keep_compiled_programs", lambda: None)
         assert cli.main(["reproduce", "all", "--quick", "--out", str(folder)]) == 0
     return reproduce("all", folder, quick=True), folder
 
@@ -83,7 +83,7 @@ def test_tables_say_what_the_records_hold(found):
             assert float(row["mean"]) == pytest.approx(r.final(metric).mean(), rel=1e-12)
             assert float(row["std"]) == pytest.approx(r.final(metric).std(), rel=1e-12)
     text = (folder / "tables.md").read_text()
-    for table in tables.comparison([r for r in result.records if r.experiment == "sphere"]):
+    for table in comparison.comparison([r for r in result.records if r.experiment == "sphere"]):
         assert table.markdown() in text
         objectives = [float(re.match(r"[\d.]+", cell)[0]) for cell in table.rows[0][1]]
         (best,) = [column for row, column in table.best if row == 0]

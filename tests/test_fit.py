@@ -9,8 +9,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from mossp import cli
-from mossp.model import Model
+from mossp.app import cli
+from mossp.app.model import Model
 
 matplotlib.use("agg")
 pytest.importorskip("polars", reason="tables are read by polars")

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import mossp
-from mossp import programs
-from mossp.programs import Store
+from mossp._base import programs
+from mossp._base.programs import Store
 
 X0 = np.zeros(3)
 TARGET = np.array([1.0, 2.0, 3.0])

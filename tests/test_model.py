@@ -14,9 +14,10 @@ import scipy.special
 from hostile import mutations
 from scipy.sparse import csr_matrix
 
-from mossp import checkpoint, cli
-from mossp.features import Features
-from mossp.model import Model, ModelError
+from mossp._base import archive
+from mossp.app import cli
+from mossp.app.features import Features
+from mossp.app.model import Model, ModelError
 
 RNG = np.random.default_rng(0)
 COLUMNS = (("Größe", None), ("Stadt", ("Köln", "Ål")), ("n", None))
@@ -55,9 +56,9 @@ def refused(path) -> str:
 def written(path, arrays=None, **changes):
     """The file of a model with other parts; None takes one away."""
     linear([0, 1], "logistic").save(path)
-    stored, meta = checkpoint.read_arrays(path)
+    stored, meta = archive.read_arrays(path)
     stored = {k: v for k, v in (stored | (arrays or {})).items() if v is not None}
-    return checkpoint.write_arrays(path, stored, meta | changes)
+    return archive.write_arrays(path, stored, meta | changes)
 
 
 # Files ------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ def test_foreign_files(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("coef.npy", pickle.dumps(Exploit()))
-    checkpoint.write_arrays(tmp_path / "run", {"x": np.ones(3)}, {"seed": 1})
+    archive.write_arrays(tmp_path / "run", {"x": np.ones(3)}, {"seed": 1})
     for file in list(tmp_path.iterdir()):
         assert "is damaged, or not a model of mossp" in refused(file)
     assert "could not be read: No such file" in refused(path)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import mossp
-from mossp import steps
-from mossp.momentum import Momentum
+from mossp.engine import steps
+from mossp.estimators import Momentum
 from mossp.schedules import Constant, Parameters, with_alpha
 
 N, n, B = 9, 4, 3

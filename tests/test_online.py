@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mossp
-from mossp.online import Online
+from mossp.solving.online import Online
 
 rng = np.random.default_rng(0)
 A = rng.normal(size=(640, 4))

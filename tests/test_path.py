@@ -73,7 +73,7 @@ def test_the_path_is_the_closed_form_in_the_order_given():
 
 
 def test_each_is_started_from_the_next_stronger_one(monkeypatch):
-    module = importlib.import_module("mossp.path")  # `mossp.path` is the function
+    module = importlib.import_module("mossp.solving.path")  # `mossp.path` is the function
     given = []
 
     def solve(problem, x, **settings):

@@ -20,11 +20,11 @@ import scipy.sparse
 
 import mossp
 from mossp import constraints, losses, schedules
+from mossp.app.features import Features
+from mossp.app.model import Model
 from mossp.data.sparse import SparseRows
 from mossp.expressions import parse
 from mossp.fairness import Covariances
-from mossp.features import Features
-from mossp.model import Model
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV, SparseCCA, SparsePCA
 
 RNG = np.random.default_rng(0)

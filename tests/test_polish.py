@@ -21,10 +21,10 @@ import scipy.optimize
 import scipy.sparse
 
 import mossp
-from mossp import polish as module
-from mossp.budget import Budget
-from mossp.polish import Polisher, polish, tangential
-from mossp.polishing import Polishing
+from mossp._base.budget import Budget
+from mossp.newton import polish as module
+from mossp.newton.attempts import Polishing
+from mossp.newton.polish import Polisher, polish, tangential
 
 N, n, R2, LAM = 200, 10, 2.0, 0.04
 TOL = 1e-10
@@ -759,7 +759,7 @@ def test_a_large_loss_is_polished_to_what_rounding_leaves():
 
 
 def test_the_callback_goes_on_while_polishing(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("mossp.solve"), "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(importlib.import_module("mossp.solving.solve"), "REPORT_SECONDS", 0.0)
     seen = []
     given = {"method": "sqp-dc", "polish": True, "tol": 1e-10, "steps": 1}
     result = mossp.solve(mossp.Problem(valley), AFAR, callback=seen.append, **given)

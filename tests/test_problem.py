@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 
 import mossp
-from mossp.means import GROUP, check_mean
-from mossp.structure import Structure
+from mossp._base.structure import Structure
+from mossp.solving.means import GROUP, check_mean
 
 X = np.arange(12.0).reshape(4, 3) / 10
 Y = np.array([1.0, -1.0, 1.0, 1.0])

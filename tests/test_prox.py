@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from mossp import prox
+from mossp.regularizers import prox
 
 # name: (prox(v, mu), g(a) for a >= 0) with the parameters fixed
 LAM, THETA, GAMMA, SCAD_A, TL1_A = 0.8, 0.6, 2.5, 3.1, 0.7

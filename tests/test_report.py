@@ -11,7 +11,7 @@ import pytest
 
 import mossp
 from mossp import report
-from mossp.report import numbers, verdict
+from mossp.report import numbers, wording
 
 matplotlib.use("agg")
 
@@ -275,17 +275,17 @@ def test_a_page_that_cannot_be_replaced_leaves_no_draft(one, tmp_path):
 
 
 def test_rows_agree_with_the_verdict(any_result):
-    rows = verdict.certificate_rows(any_result)
+    rows = wording.certificate_rows(any_result)
     needed = [row.holds for row in rows if row.holds is not None]
     assert all(needed) == any_result.certificate.is_kkt(any_result.tol, relative=True)
 
 
 def test_nan_does_not_hold(one):
-    rows = {row.name: row.holds for row in verdict.certificate_rows(broken(one))}
+    rows = {row.name: row.holds for row in wording.certificate_rows(broken(one))}
     assert rows["criticality"] is False and rows["feasibility"] is False
 
 
 def test_coefficients_are_named_by_their_place(tree):
     x = {"w": np.array([[0.0, 1.0, -3.0]]), "b": np.array(2.0)}
-    entries = verdict.coefficients(dataclasses.replace(tree, x=x))
+    entries = wording.coefficients(dataclasses.replace(tree, x=x))
     assert entries == [("w[0, 2]", -3.0), ("b", 2.0), ("w[0, 1]", 1.0)]

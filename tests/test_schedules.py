@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import mossp
+from mossp.measuring.step_sizes import retune_steps, violation_target
 from mossp.schedules import (
     RULES,
     Auto,
@@ -25,7 +26,6 @@ from mossp.schedules import (
     as_rule,
     with_alpha,
 )
-from mossp.tuning import retune_steps, violation_target
 
 POLYAK, RECURSIVE = mossp.Polyak(), mossp.Recursive()
 CONSTANTS = mossp.Constants(L_f=1.5, L_batch=4.0, sigma=1.0, G=1.0, G_c=2.0, C=0.5, L_c=2.0)

@@ -563,7 +563,9 @@ def test_ctrl_c(monkeypatch):
     monkeypatch.setattr(linear, "solve", lambda *_, **__: stopped)
     with pytest.raises(KeyboardInterrupt):
         MoSSPRegressor().fit(X, TARGET)
-    monkeypatch.setattr(importlib.import_module("mossp.path"), "solve", lambda *_, **__: stopped)
+    monkeypatch.setattr(
+        importlib.import_module("mossp.solving.path"), "solve", lambda *_, **__: stopped
+    )
     with pytest.raises(KeyboardInterrupt):
         PathCV(MoSSPRegressor(), lams=[0.1]).fit(X, TARGET)
 

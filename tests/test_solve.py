@@ -27,12 +27,12 @@ import scipy.sparse
 import scipy.stats
 
 import mossp
-import mossp.loop
+import mossp.engine.loop
 from mossp import Status, losses, schedules
-from mossp.arguments import checked_batch_size
 from mossp.data import NoData
-from mossp.draws import Draws
-from mossp.outcome import best_replica
+from mossp.engine.draws import Draws
+from mossp.solving.arguments import checked_batch_size
+from mossp.solving.verdict import best_replica
 
 METHODS = ("mossp-p", "mossp-r")  # the others: test_matrix.py
 
@@ -363,7 +363,7 @@ def test_shards_agree_with_serial(monkeypatch):
     problem = regression(regularizer=mossp.L1(0.01))
     found = {}
     for cores in (1, 2, 4):
-        monkeypatch.setattr(mossp.loop, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(mossp.engine.loop, "available_cores", lambda cores=cores: cores)
         found[cores] = solve(problem, replicas=4, output="random")
     for cores in (2, 4):
         np.testing.assert_allclose(found[cores].xs, found[1].xs, atol=1e-10, rtol=0)
@@ -377,8 +377,8 @@ def test_chunk_length_changes_nothing(monkeypatch, dtype, output):
     settings = {"dtype": dtype, "output": output, "replicas": 2, "steps": 700}
     whole = solve(problem, **settings)
     for length in (1, 7, 10_000):
-        monkeypatch.setattr(mossp.loop, "FIRST_CHUNK", length)
-        monkeypatch.setattr(mossp.loop, "CHUNK_SECONDS", 0.0)
+        monkeypatch.setattr(mossp.engine.loop, "FIRST_CHUNK", length)
+        monkeypatch.setattr(mossp.engine.loop, "CHUNK_SECONDS", 0.0)
         r = solve(problem, **settings)
         assert np.array_equal(r.xs, whole.xs)
         assert np.array_equal(r.trace.objective, whole.trace.objective)
@@ -868,5 +868,5 @@ def test_a_wrong_gradient_is_found():
 
 
 def test_the_modules_that_tests_patch_exist():
-    door = importlib.import_module("mossp.solve")
+    door = importlib.import_module("mossp.solving.solve")
     assert door.CHECKPOINT_SECONDS > 0 and mossp.loop.FIRST_CHUNK > 0

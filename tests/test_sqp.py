@@ -20,7 +20,7 @@ import pytest
 import scipy.optimize
 
 import mossp
-from mossp.dual import constrained_prox
+from mossp.methods.dual import constrained_prox
 from mossp.schedules import Parameters
 
 n, LAM, ETA = 30, 0.3, 0.7

@@ -14,7 +14,7 @@ import pytest
 import scipy.optimize
 
 import mossp
-import mossp.loop
+import mossp.engine.loop
 from mossp import Status, losses, schedules
 
 N, n, BATCH = 200, 6, 16
@@ -115,8 +115,8 @@ def test_nan_in_a_long_run(name, steps):
 def test_nan_is_found_whatever_the_chunks(monkeypatch):
     problem, _ = TROUBLE["loss"]
     whole = solve(problem, schedule=STEADY)
-    monkeypatch.setattr(mossp.loop, "FIRST_CHUNK", 5)
-    monkeypatch.setattr(mossp.loop, "CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(mossp.engine.loop, "FIRST_CHUNK", 5)
+    monkeypatch.setattr(mossp.engine.loop, "CHUNK_SECONDS", 0.0)
     r = solve(problem, schedule=STEADY)
     assert np.array_equal(r.x, whole.x) and r.message == whole.message
 

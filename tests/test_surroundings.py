@@ -101,7 +101,7 @@ def test_a_child_forked_before_the_first_problem_solves():
 
 BUSY = """
     import hashlib, os, signal, threading, time
-    from mossp.interrupt import Interrupt
+    from mossp._base.interrupt import Interrupt
     def send(after):
         time.sleep(after)
         os.kill(os.getpid(), signal.SIGTERM)

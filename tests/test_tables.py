@@ -18,9 +18,9 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mossp import tables
-from mossp.features import Features
-from mossp.tables import Table, TableError, read, target_of, write_predictions
+from mossp.app import tables
+from mossp.app.features import Features
+from mossp.app.tables import Table, TableError, read, target_of, write_predictions
 
 pl = pytest.importorskip("polars", reason="CSV and Parquet files need polars")
 preprocessing = pytest.importorskip("sklearn.preprocessing", reason="what is compared with")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import mossp
-from mossp import values
-from mossp.printing import shown
+from mossp._base import validation
+from mossp._base.printing import shown
 
 HUGE = 10**400
 NO_NUMBERS = {
@@ -61,7 +61,7 @@ def test_what_is_no_real_number_is_said_when_the_object_is_made(name):
 def test_real_numbers_of_any_type_are_taken(given):
     assert float(mossp.L1(given).lam) == 1.0 and float(mossp.losses.Huber(given).delta) == 1.0
     assert float(mossp.Ball(mossp.L1(1.0), given).radius) == 1.0
-    assert values.is_number(given)
+    assert validation.is_number(given)
 
 
 @pytest.mark.parametrize("array", [np.ones(3), jnp.ones(1), np.zeros((0, 3))])
@@ -107,18 +107,18 @@ def test_blocks_need_a_dict_of_paths(blocks):
 
 
 def test_whole_numbers_and_positive_ones():
-    assert values.whole("steps", 3.0, 1) == 3 and values.whole("steps", np.int8(3), 1) == 3
-    assert values.positive("tol", fractions.Fraction(1, 2)) == 0.5
+    assert validation.whole("steps", 3.0, 1) == 3 and validation.whole("steps", np.int8(3), 1) == 3
+    assert validation.positive("tol", fractions.Fraction(1, 2)) == 0.5
     for given in (HUGE, 1e308, 10**5000):
         with pytest.raises(ValueError, match="steps must be at most"):
-            values.whole("steps", given, 1)
+            validation.whole("steps", given, 1)
     with pytest.raises(ValueError, match="at least 1"):
-        values.whole("steps", -HUGE, 1)
+        validation.whole("steps", -HUGE, 1)
     with pytest.raises(ValueError, match="positive and finite"):
-        values.positive("seconds", HUGE)
+        validation.positive("seconds", HUGE)
     for given in (0.5, np.nan, np.inf, True, None, "3", np.ones(1)):
         with pytest.raises(TypeError, match="steps must be a whole number"):
-            values.whole("steps", given, 1)
+            validation.whole("steps", given, 1)
 
 
 def test_what_was_given_is_shown_on_one_short_line():

@@ -4,12 +4,15 @@ min  E[f(x, xi)] + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 """
 
 from mossp import constraints, examples, losses, moreau, schedules
-from mossp.certificate import Certificate
-from mossp.checkpoint import CheckpointError
-from mossp.constants import Constants, estimate_constants
+from mossp._base.archive import CheckpointError
+from mossp.certificates.certificate import Certificate
+from mossp.certificates.feasibility import restore
+from mossp.certificates.gradients import check_gradients
+from mossp.certificates.stationarity import stationarity
+from mossp.constants import Constants
 from mossp.data import Sampler, Stream
-from mossp.feasibility import restore
-from mossp.gradients import check_gradients
+from mossp.estimators import SVRG, Full, Plain, Polyak, Recursive, Truncated
+from mossp.measuring.estimate import estimate_constants
 from mossp.methods import (
     CLCDC,
     IMBA,
@@ -25,8 +28,6 @@ from mossp.methods import (
     MoSSP,
     MoSSPAL,
 )
-from mossp.momentum import SVRG, Full, Plain, Polyak, Recursive, Truncated
-from mossp.path import Path, path
 from mossp.problem import Problem
 from mossp.regularizers import (
     L1,
@@ -50,9 +51,9 @@ from mossp.regularizers import (
 )
 from mossp.report import plot, write_page
 from mossp.result import Result, Status
-from mossp.solve import Progress, solve
-from mossp.stationarity import stationarity
-from mossp.tune import Tuning, tune
+from mossp.solving.grid import Tuning, tune
+from mossp.solving.path import Path, path
+from mossp.solving.solve import Progress, solve
 
 __version__ = "0.1.0"
 

@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from mossp.module import Module
-from mossp.printing import shown
-from mossp.values import concrete, is_number, number, require
+from mossp._base.module import Module
+from mossp._base.printing import shown
+from mossp._base.validation import concrete, is_number, number, require
 
 __all__ = [
     "Budget",

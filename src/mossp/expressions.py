@@ -34,8 +34,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mossp.module import Module
-from mossp.printing import quoted, short
+from mossp._base.module import Module
+from mossp._base.printing import quoted, short
 
 __all__ = ["Expression", "ExpressionError", "parse"]
 

@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mossp.module import Module
-from mossp.printing import short
+from mossp._base.module import Module
+from mossp._base.printing import short
 
 __all__ = ["DemographicParity", "EqualOpportunity", "selection_rates"]
 

@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mossp import keys
+from mossp._base import keys
+from mossp._base.module import Module
+from mossp._base.printing import short, warn
+from mossp._base.programs import ProgramSet
+from mossp._base.structure import with_dtype
+from mossp._base.surroundings import refuse_tracers
+from mossp._base.tracing import Code, Function, Probed, described, digest, probe, trace
 from mossp.data import Sampler
-from mossp.module import Module
-from mossp.printing import short, warn
-from mossp.programs import ProgramSet
 from mossp.regularizers import Regularizer
-from mossp.structure import with_dtype
-from mossp.surroundings import refuse_tracers
-from mossp.tracing import Code, Function, Probed, described, digest, probe, trace
 
 PyTree = Any
 

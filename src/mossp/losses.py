@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mossp import naming
-from mossp.module import Module
-from mossp.values import number, require
+from mossp._base import naming
+from mossp._base.module import Module
+from mossp._base.validation import number, require
 
 __all__ = [
     "Huber",

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mossp.prox import Array, aligned
 from mossp.regularizers.base import Regularizer
+from mossp.regularizers.prox import Array, aligned
 
 Prox = Callable[[Array, Any], Array]
 

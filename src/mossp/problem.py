@@ -1,4 +1,4 @@
-"""The problem as a user states it, and the oracles that a method may call.
+"""The problem as a user states it.
 
 min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 """
@@ -6,17 +6,21 @@ min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from mossp import keys
+from mossp._base import keys
+from mossp._base.module import restored, stored
+from mossp._base.printing import shown
+from mossp._base.programs import store
+from mossp._base.structure import Structure, with_dtype
+from mossp._base.surroundings import fork, refuse_tracers
+from mossp._base.tracing import Probed
+from mossp._base.validation import concrete, hides_entries
 from mossp.data import Arriving, Finite, NoData, Sampler, Stream
 from mossp.functions import (
     PROBED_SIZES,
@@ -34,14 +38,8 @@ from mossp.functions import (
     with_rows,
 )
 from mossp.losses import Loss
-from mossp.module import restored, stored
-from mossp.printing import shown
-from mossp.programs import ProgramSet, store
-from mossp.regularizers import Regularizer, Relaxed, Zero
-from mossp.structure import Structure, with_dtype
-from mossp.surroundings import fork, refuse_tracers
-from mossp.tracing import Code, Function, Probed
-from mossp.values import concrete, hides_entries
+from mossp.oracles import Oracles
+from mossp.regularizers import Regularizer, Zero
 
 PyTree = Any
 Vector = Any
@@ -185,153 +183,6 @@ class Problem:
 def _rebuilt(kind: type[Problem], given: list[Any]) -> Problem:
     """The problem that was pickled."""
     return kind(*restored(given))
-
-
-class Oracles(eqx.Module):
-    """f, c, h and g as functions of the vector x in R^n; a pytree that `jit` takes as argument.
-
-    Constraints come as one vector c = (c_E, c_I). Where the paper writes c, inequalities enter
-    as [c_I]_+ (its Section 5); `active` does that.
-    """
-
-    loss: Callable[..., Any]
-    source: Any
-    regularizer: Regularizer
-    equality: Callable[[PyTree], Any] | None
-    inequality: Callable[[PyTree], Any] | None
-    structure: Structure
-    equality_structure: Structure
-    inequality_structure: Structure
-    programs: ProgramSet = eqx.field(static=True)
-
-    @property
-    def codes(self) -> list[Code]:
-        """Of the functions that the user wrote."""
-        given = (self.loss, self.equality, self.inequality, getattr(self.source, "fn", None))
-        functions = (function for function in given if isinstance(function, Function))
-        return [function.code for function in functions if function.code is not None]
-
-    def numbers(self) -> tuple[Any, ...]:
-        """All numbers that the user's functions hold, by their bits."""
-        return numbers_of([code.probed for code in self.codes])
-
-    def same_functions(self, other: Oracles) -> bool:
-        """Whether the user's functions compute the same in both."""
-        return self.programs is other.programs and self.numbers() == other.numbers()
-
-    @property
-    def m_E(self) -> int:
-        return self.equality_structure.size
-
-    @property
-    def m(self) -> int:
-        return self.m_E + self.inequality_structure.size
-
-    @property
-    def exact(self) -> bool:
-        """Whether full gradients can be had: finite sums and deterministic losses."""
-        return hasattr(self.source, "mean")
-
-    @property
-    def convex(self) -> bool:
-        """Whether any critical point is known to be a minimum."""
-        return self.relaxable and self.regularizer.convex
-
-    @property
-    def relaxable(self) -> bool:
-        """Whether all but -g is known to be convex."""
-        return isinstance(self.loss, Loss) and self.loss.convex and self.m == 0
-
-    def relaxed(self, part: Any) -> Oracles:
-        """The problem without -g, and with a part of h."""
-        relaxed = Relaxed(self.regularizer, part)
-        return eqx.tree_at(lambda o: o.regularizer, self, relaxed, is_leaf=lambda r: r is relaxed)
-
-    # f ------------------------------------------------------------------------------------
-
-    def f(self, x: Vector, batch: PyTree) -> jax.Array:
-        args = () if isinstance(self.source, NoData) else (batch,)
-        return self.loss(self.structure.unravel(x), *args)
-
-    def gradient(self, x: Vector, batch: PyTree) -> jax.Array:
-        return jax.grad(self.f)(x, batch)
-
-    def full_value(self, x: Vector) -> jax.Array:
-        return self.source.mean(lambda batch: self.f(x, batch))
-
-    def full_gradient(self, x: Vector) -> jax.Array:
-        return self.source.mean(lambda batch: self.gradient(x, batch))
-
-    @property
-    def large(self) -> bool:
-        """Whether the user's functions are long programs, of which a copy takes long to compile."""
-        return self.programs.large
-
-    def along(self, function: Callable[[Vector], Vector], x: Vector, v: Vector) -> Vector:
-        """The derivative of a gradient along v, such as a Hessian-vector product.
-
-        Of a long program by central differences: it is not differentiated twice, and stands in
-        what is compiled once.
-        """
-        if not self.large:
-            return jax.jvp(function, (x,), (v,))[1]
-        # eps^{1/3} balances truncation and rounding.
-        size = jnp.finfo(x.dtype).eps ** (1 / 3) * jnp.maximum(jnp.linalg.norm(x), 1.0)
-        step = size / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(x.dtype).tiny)
-        ahead, behind = jax.lax.map(function, jnp.stack([x + step * v, x - step * v]))
-        return (ahead - behind) / (2 * step)
-
-    # c ------------------------------------------------------------------------------------
-
-    def c(self, x: Vector) -> jax.Array:
-        """(c_E(x), c_I(x)) as one vector."""
-        tree = self.structure.unravel(x)
-        values = [c(tree) for c in (self.equality, self.inequality) if c is not None]
-        parts = [jnp.ravel(leaf).astype(x.dtype) for leaf in jax.tree.leaves(values)]
-        return jnp.concatenate(parts) if parts else jnp.zeros(0, x.dtype)
-
-    def active(self, c: jax.Array) -> jax.Array:
-        """(c_E, [c_I]_+), and likewise for multipliers, which are nonnegative on c_I."""
-        return jnp.concatenate([c[: self.m_E], jnp.maximum(c[self.m_E :], 0.0)])
-
-    def multipliers(self, x: Vector, lam: jax.Array, rho: Any) -> jax.Array:
-        """q = lam + rho c(x), and [.]_+ of that for inequalities."""
-        return self.active(lam + rho * self.c(x))
-
-    def constraint_gradient(self, x: Vector, rho: Any, lam: Any = 0.0) -> jax.Array:
-        """J(x) q with q = lam + rho c(x), by one vjp; never a Jacobian."""
-        if self.m == 0:
-            return jnp.zeros_like(x)
-        c, pullback = jax.vjp(self.c, x)
-        return pullback(self.active(lam + rho * c))[0]
-
-    def violation(self, x: Vector) -> jax.Array:
-        """||(c_E(x), [c_I(x)]_+)||."""
-        return jnp.linalg.norm(self.active(self.c(x)))
-
-    def named(self, lam: Any) -> dict[str, PyTree]:
-        """A vector of multipliers in the shapes and under the names of the user's constraints."""
-        return {
-            name: structure.unravel(part)
-            for name, structure, part in (
-                ("equality", self.equality_structure, lam[: self.m_E]),
-                ("inequality", self.inequality_structure, lam[self.m_E :]),
-            )
-            if structure.size
-        }
-
-    def constraint_names(self) -> list[str]:
-        """One for each entry of c, by the user's names: 'fpr', 'groups[2]', 'equality[0]'."""
-        names = []
-        for kind, structure in (
-            ("equality", self.equality_structure),
-            ("inequality", self.inequality_structure),
-        ):
-            for path, shape in zip(structure.paths, structure.shapes, strict=True):
-                called = repr(path) if path else kind
-                places = np.ndindex(*shape) if math.prod(shape) > 1 else [()]
-                names += [called + (f"[{', '.join(map(str, i))}]" if i else "") for i in places]
-        return names
 
 
 # What is checked before anything is compiled ----------------------------------------------

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mossp import layout
-from mossp.certificate import Certificate, Expectation
-from mossp.checkpoint import CheckpointError, read_arrays, write_arrays
-from mossp.printing import printable
+from mossp._base import layout
+from mossp._base.archive import CheckpointError, read_arrays, write_arrays
+from mossp._base.printing import printable
+from mossp.certificates.certificate import Certificate, Expectation
 
 PyTree = Any
 

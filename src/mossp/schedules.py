@@ -20,11 +20,11 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
+from mossp._base.module import Module
+from mossp._base.printing import shown
+from mossp._base.validation import is_weight, require
 from mossp.constants import Constants
-from mossp.module import Module
-from mossp.momentum import Momentum, Truncated
-from mossp.printing import shown
-from mossp.values import is_weight, require
+from mossp.estimators import Momentum, Truncated
 
 
 class Parameters(NamedTuple):

@@ -33,10 +33,12 @@ import mossp
 from adversarial import children
 from adversarial.sentences import CONTROL, fault_of
 from adversarial.table import Row
-from mossp import checkpoint, cli, expressions, tables
+from mossp import expressions
+from mossp._base import archive
+from mossp.app import cli, tables
+from mossp.app.features import Features
+from mossp.app.model import Model, ModelError
 from mossp.data.libsvm import DataError, read_libsvm
-from mossp.features import Features
-from mossp.model import Model, ModelError
 
 SECONDS = 5.0  # of the processor, for a small file
 ROOM = 600 * 2**20  # bytes that reading one may take
@@ -129,8 +131,8 @@ def some_array(rng: random.Random) -> np.ndarray:
 
 def sealed(path: Path, arrays: dict[str, np.ndarray], meta: bytes) -> None:
     """A file with contents of our choice and the right checksum."""
-    stored = {**arrays, checkpoint.META: np.frombuffer(meta, np.uint8)}
-    stored[checkpoint.CHECKSUM] = np.frombuffer(checkpoint.checksum(stored), np.uint8)
+    stored = {**arrays, archive.META: np.frombuffer(meta, np.uint8)}
+    stored[archive.CHECKSUM] = np.frombuffer(archive.checksum(stored), np.uint8)
     with path.open("wb") as file:
         np.savez(file, **stored)
 
@@ -139,8 +141,8 @@ def crafted(valid: Path, path: Path, rng: random.Random) -> str:
     """A file like the valid one with something wrong inside; what it is."""
     with np.load(valid) as file:
         arrays = {name: file[name] for name in file.files}
-    arrays.pop(checkpoint.CHECKSUM)
-    meta = json.loads(arrays.pop(checkpoint.META).tobytes())
+    arrays.pop(archive.CHECKSUM)
+    meta = json.loads(arrays.pop(archive.META).tobytes())
     match rng.randrange(8):
         case 0:
             name = rng.choice(sorted(arrays))

@@ -18,7 +18,7 @@ from adversarial import children
 from adversarial.sentences import SHORTEST
 from adversarial.table import Row
 from adversarial.victim import FAULTS, MODES
-from mossp import checkpoint
+from mossp._base import archive
 
 PATIENCE = 180.0  # for one child
 RUN_SECONDS = 3.0  # about what a run takes after it is ready: when to kill it
@@ -88,10 +88,10 @@ def unbroken(mode: str) -> dict[str, Any]:
 
 def loads(file: Path) -> str | None:
     """Whether what lies there after a kill can be used: the file itself, and the one before."""
-    for path in (file, checkpoint.previous(file)):
+    for path in (file, archive.previous(file)):
         if path.exists():
             try:
-                checkpoint.read_arrays(path)
+                archive.read_arrays(path)
             except Exception as error:
                 return f"{path.name} cannot be read: {error}"
     return None
@@ -161,7 +161,7 @@ def full(mode: str, fault: str) -> str | None:
         if wrong := loads(file):
             return f"{mode}, {fault}: {wrong}"
         left = {path.name for path in Path(folder).iterdir()}
-        if more := left - {file.name, checkpoint.previous(file).name}:
+        if more := left - {file.name, archive.previous(file).name}:
             return f"{mode}, {fault}: {sorted(more)} were left behind"
         child = Child("victim", mode, file)
         again = child.answer()

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import mossp
-from mossp import checkpoint
+from mossp._base import archive
 
 STEPS, LOOKS = 3000, 60
 PAUSE = 0.02  # at every look, and at every sync and rename: most kills then fall on a save
@@ -68,7 +68,7 @@ def full_disk(fault: str) -> None:
     elif fault == "rename":
         os.replace = fail
     else:
-        checkpoint.open = fail  # a name of the module's own comes before the built-in one
+        archive.open = fail  # a name of the module's own comes before the built-in one
 
 
 def digest(result: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def digest(result: Any) -> dict[str, Any]:
 
 def main(mode: str, file: str, fault: str = "") -> None:
     # A save at every look, not every ten seconds.
-    importlib.import_module("mossp.solve").CHECKPOINT_SECONDS = -1.0  # type: ignore[attr-defined]
+    importlib.import_module("mossp.solving.solve").CHECKPOINT_SECONDS = -1.0  # type: ignore[attr-defined]
     for name in ("fsync", "replace"):
         slowly(name)
     looks = 0

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from mossp._base.module import Module
 from mossp.data.sparse import SparseRows, is_sparse, padded_length
-from mossp.module import Module
 
 PyTree = Any
 

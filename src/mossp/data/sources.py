@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from mossp.keys import jax_keys
-from mossp.module import Module
+from mossp._base.keys import jax_keys
+from mossp._base.module import Module
 
 PyTree = Any
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse
 from jax import lax
 
-from mossp.module import Module
+from mossp._base.module import Module
 
 SMALL = 2**14  # places
 

@@ -10,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp import losses
+from mossp._base.programs import compiled
+from mossp.certificates.feasibility import restore
 from mossp.constraints import DiagonalQuadratics, Sphere
 from mossp.data import load_data
+from mossp.estimators import SVRG
 from mossp.experiments.protocol import BATCH, Protocol
-from mossp.feasibility import restore
 from mossp.methods import MoSSPAL
-from mossp.momentum import SVRG
-from mossp.problem import Oracles, Problem
-from mossp.programs import compiled
+from mossp.oracles import Oracles
+from mossp.problem import Problem
 from mossp.regularizers import CappedL1, L1MinusL2, Regularizer, TruncatedL1
 from mossp.result import Status
-from mossp.solve import solve
+from mossp.solving.solve import solve
 
 Folder = str | os.PathLike[str] | None
 

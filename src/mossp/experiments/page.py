@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mossp.experiments.comparison import Record, Table, wins
 from mossp.experiments.protocol import Protocol
-from mossp.experiments.tables import Record, Table, wins
 from mossp.report.page import put, render, versions
 
 

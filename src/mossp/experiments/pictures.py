@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mossp.experiments.comparison import Record
 from mossp.experiments.rates import RESIDUALS
-from mossp.experiments.tables import Record
 from mossp.report.figures import INK, as_inline_svg, matplotlib_figure
 
 Axes = Any

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+from mossp.estimators import Momentum, Polyak, Recursive
 from mossp.methods import SALM, SPDC, Method, MoSSP
-from mossp.momentum import Momentum, Polyak, Recursive
 from mossp.schedules import Constant, Paper, Rule
 
 # The paper's "0.905" and "0.9": the weight of the new gradient, as its formulas have it, or of the

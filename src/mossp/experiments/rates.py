@@ -15,13 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
+from mossp._base.programs import compiled
 from mossp.constants import Constants
 from mossp.constraints import Sphere
 from mossp.data import Sampler
+from mossp.estimators import Polyak, Recursive
 from mossp.methods import Method, MoSSP
-from mossp.momentum import Polyak, Recursive
-from mossp.problem import Oracles, Problem
-from mossp.programs import compiled
+from mossp.oracles import Oracles
+from mossp.problem import Problem
 from mossp.regularizers import L1MinusL2
 from mossp.schedules import Schedule, Theorem
 

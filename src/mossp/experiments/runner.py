@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mossp.experiments import pictures, rates, tables
+from mossp.experiments import comparison, pictures, rates
+from mossp.experiments.comparison import Record
 from mossp.experiments.instances import Folder, Instance, Optimum, instance, optimum
 from mossp.experiments.page import Chapter, write
 from mossp.experiments.protocol import FULL, QUICK, Contestant, Protocol, contestants
 from mossp.experiments.runs import choose, gradients, run
 from mossp.experiments.store import Store
-from mossp.experiments.tables import Record
 from mossp.report.page import put
 
 EXPERIMENTS = ("sphere", "quadratics", "rates")
@@ -176,7 +176,7 @@ class Runner:
     def write(self, records: list[Record], orders: dict[str, dict[str, Any]]) -> Path:
         chapters, text = [], ["# The paper's experiments, reproduced with mossp", ""]
         for number, (title, group) in enumerate(by_instance(records).items()):
-            shown = tables.comparison(group)
+            shown = comparison.comparison(group)
             figures = {}
             for reading in dict.fromkeys(r.reading for r in group if r.reading != "untuned"):
                 drawn = pictures.panels(group, reading)
@@ -198,7 +198,7 @@ class Runner:
             text += ["## Orders in K", "", shown[0].markdown(), ""]
         put("\n".join(text), self.folder / "tables.md")
         if records:
-            put(tables.as_csv(records), self.folder / "tables.csv")
+            put(comparison.as_csv(records), self.folder / "tables.csv")
         return write(self.folder, self.p, chapters, records, orders)
 
 
@@ -210,7 +210,7 @@ def by_instance(records: list[Record]) -> dict[str, list[Record]]:
     return groups
 
 
-def rate_table(orders: dict[str, dict[str, Any]]) -> tables.Table:
+def rate_table(orders: dict[str, dict[str, Any]]) -> comparison.Table:
     """Fitted orders with their intervals, beside the theory's."""
     known = [s for s in rates.SETTINGS if s.result in orders]
     rows = [
@@ -225,7 +225,9 @@ def rate_table(orders: dict[str, dict[str, Any]]) -> tables.Table:
     ]
     rows.append(("theory", [f"{s.order:.2f}".replace("-", "−") for s in known]))
     columns = [f"{s.result} ({s.letter})" for s in known]
-    return tables.Table("Fitted order in K over the last half, 95 % interval", columns, rows, set())
+    return comparison.Table(
+        "Fitted order in K over the last half, 95 % interval", columns, rows, set()
+    )
 
 
 def slug(text: str) -> str:

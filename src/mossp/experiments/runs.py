@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from mossp.arguments import cost
+from mossp.certificates.feasibility import restore
+from mossp.certificates.stationarity import stationarity
 from mossp.experiments.instances import Instance, Optimum, measured
 from mossp.experiments.protocol import Contestant, Protocol
-from mossp.feasibility import restore
 from mossp.result import Result, Status
 from mossp.schedules import Rule, as_rule
-from mossp.solve import Progress, solve
-from mossp.stationarity import stationarity
-from mossp.tune import tune, with_values
+from mossp.solving.arguments import cost
+from mossp.solving.grid import tune, with_values
+from mossp.solving.solve import Progress, solve
 
 LEVELS = (1e-2, 1e-3)  # of the violation: gradients and seconds until it is met for good
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mossp.files import replacing
+from mossp._base.files import replacing
 
 VERSION = 1  # of what a part holds
 

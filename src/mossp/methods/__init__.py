@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mossp.estimators import Polyak, Recursive
 from mossp.methods.base import About, Method
 from mossp.methods.clcdc import CLCDC
 from mossp.methods.imba import IMBA
@@ -19,8 +20,7 @@ from mossp.methods.spd import SPD
 from mossp.methods.spdc import SPDC
 from mossp.methods.sqp_dc import SQPDC
 from mossp.methods.ssdc import SSDC
-from mossp.momentum import Polyak, Recursive
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 
 METHODS: dict[str, Callable[[], Method]] = {
     "mossp-r": lambda: MoSSP(momentum=Recursive()),

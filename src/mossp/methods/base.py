@@ -9,13 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 
-from mossp.certificate import Witness
-from mossp.module import Module
-from mossp.momentum import Momentum
-from mossp.printing import shown
-from mossp.problem import Oracles
+from mossp._base.module import Module
+from mossp._base.printing import shown
+from mossp._base.validation import Holds, is_choice, require
+from mossp.certificates.certificate import Witness
+from mossp.estimators import Momentum
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-from mossp.values import Holds, is_choice, require
 
 Vector = Any
 

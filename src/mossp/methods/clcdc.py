@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from mossp.certificate import Witness
-from mossp.constants import jacobian_norm_squared
+from mossp.certificates.certificate import Witness
+from mossp.estimators import Full, Momentum
 from mossp.methods.base import About, Method, check_number
-from mossp.momentum import Full, Momentum
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
 Vector = Any
@@ -80,7 +79,7 @@ class CLCDC(Method):
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         zero, lam = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)
         # A power iteration stays below |A|^2, and ell must not.
-        AA = 1.1 * jacobian_norm_squared(oracles, x0) if oracles.m else jnp.zeros((), x0.dtype)
+        AA = 1.1 * oracles.jacobian_norm_squared(x0) if oracles.m else jnp.zeros((), x0.dtype)
         move = jnp.maximum(jnp.linalg.norm(x0), 1.0)
         return State(x0, x0, lam, self.momentum.init(d0, x0), move, zero, zero, x0, AA)
 

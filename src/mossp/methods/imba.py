@@ -27,10 +27,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from mossp.certificate import Witness
+from mossp.certificates.certificate import Witness
+from mossp.estimators import Full, Momentum
 from mossp.methods.base import About, Method, nearest_witness
-from mossp.momentum import Full, Momentum
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
 Vector = Any

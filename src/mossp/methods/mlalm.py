@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
-from mossp.certificate import Witness
+from mossp._base.validation import is_number
+from mossp.certificates.certificate import Witness
+from mossp.estimators import Momentum, Recursive
 from mossp.methods.base import About, Method, check_number
-from mossp.momentum import Momentum, Recursive
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-from mossp.values import is_number
 
 Vector = Any
 

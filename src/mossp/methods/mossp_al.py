@@ -19,12 +19,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from mossp.certificate import Witness
+from mossp._base.validation import is_weight
+from mossp.certificates.certificate import Witness
+from mossp.estimators import Momentum, Recursive
 from mossp.methods.base import About, Method, check_number, ours
-from mossp.momentum import Momentum, Recursive
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-from mossp.values import is_weight
 
 Vector = Any
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp.methods.base import Method
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 
 Vector = Any
 

@@ -18,12 +18,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from mossp._base.validation import is_number
+from mossp.estimators import Momentum, Recursive
 from mossp.methods.base import About, check_choice, check_number
 from mossp.methods.stages import Stages, State, check_switches
-from mossp.momentum import Momentum, Recursive
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-from mossp.values import is_number
 
 Vector = Any
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
-from mossp.certificate import Witness
+from mossp.certificates.certificate import Witness
+from mossp.estimators import Momentum, Recursive
 from mossp.methods.base import About, Method, check_choice, gradient_of_g, nearest_witness
-from mossp.momentum import Momentum, Recursive
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
 Vector = Any

@@ -14,10 +14,10 @@ from typing import Any
 
 import equinox as eqx
 
+from mossp.estimators import Momentum, Plain
 from mossp.methods.base import About, check_number, gradient_of_g
 from mossp.methods.stages import Stages, State, check_switches
-from mossp.momentum import Momentum, Plain
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
 Vector = Any

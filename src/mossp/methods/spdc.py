@@ -17,10 +17,10 @@ from typing import Any
 
 import equinox as eqx
 
+from mossp.estimators import Momentum, Recursive
 from mossp.methods.base import About, check_choice, check_number
 from mossp.methods.stages import Stages, State, check_switches
-from mossp.momentum import Momentum, Recursive
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
 Vector = Any

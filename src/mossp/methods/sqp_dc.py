@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mossp.certificate import Witness
-from mossp.dual import constrained_prox, solved
+from mossp.certificates.certificate import Witness
+from mossp.estimators import Momentum, Recursive
 from mossp.methods.base import About, Method, check_number, ours
-from mossp.momentum import Momentum, Recursive
-from mossp.problem import Oracles
+from mossp.methods.dual import constrained_prox, solved
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
 Vector = Any

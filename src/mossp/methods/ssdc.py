@@ -17,10 +17,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from mossp.estimators import Momentum, Plain
 from mossp.methods.base import About, check_choice, check_number
 from mossp.methods.stages import Stages, State
-from mossp.momentum import Momentum, Plain
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
 Vector = Any

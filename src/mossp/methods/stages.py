@@ -18,11 +18,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 
-from mossp.certificate import Witness
-from mossp.constants import start_vector
+from mossp._base.power import start_vector
+from mossp.certificates.certificate import Witness
+from mossp.estimators import Momentum
 from mossp.methods.base import Method, check_choice, check_number, choose, nearest_witness
-from mossp.momentum import Momentum
-from mossp.problem import Oracles
+from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
 Vector = Any

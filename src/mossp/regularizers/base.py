@@ -9,9 +9,9 @@ from typing import NamedTuple
 import equinox as eqx
 import numpy as np
 
-from mossp.module import Module
-from mossp.printing import shown
-from mossp.prox import Array, aligned, iterate
+from mossp._base.module import Module
+from mossp._base.printing import shown
+from mossp.regularizers.prox import Array, aligned, iterate
 
 # Passes of the alternating projection in `nearest`. One is exact for the ready-made regularisers
 # (but where two kinks meet on the boundary of a Ball); the others serve users' own classes.

@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from mossp.printing import quoted, shown
-from mossp.prox import Array, aligned
+from mossp._base.printing import quoted, shown
 from mossp.regularizers.base import Counted, Regularizer
+from mossp.regularizers.prox import Array, aligned
 
 Span = tuple[int, int]
 

@@ -7,10 +7,10 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from mossp.printing import shown
-from mossp.prox import Array, aligned, nonzero, norm
+from mossp._base.printing import shown
+from mossp._base.validation import concrete, real, reals, require
 from mossp.regularizers.base import Around, Counted, Regularizer
-from mossp.values import concrete, real, reals, require
+from mossp.regularizers.prox import Array, aligned, nonzero, norm
 
 # |x| <= R holds within so many units of rounding: a point scaled to the radius counts as on it.
 SLACK = 64

@@ -8,9 +8,9 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from mossp.printing import shown
-from mossp.prox import Array, aligned, nonzero, root, segment_sum
+from mossp._base.printing import shown
 from mossp.regularizers.base import Around, Counted, Regularizer
+from mossp.regularizers.prox import Array, aligned, nonzero, root, segment_sum
 
 
 class Group(Around):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mossp import naming
+from mossp._base import naming
 from mossp.regularizers.base import Regularizer
 from mossp.regularizers.norms import L1MinusL2, TruncatedL1, TruncatedL1MinusL2
 from mossp.regularizers.separable import L1, MCP, SCAD, CappedL1, LogSum, TransformedL1, Zero

@@ -5,12 +5,12 @@ from __future__ import annotations
 import equinox as eqx
 import numpy as np
 
-from mossp import prox
-from mossp.printing import shown
-from mossp.prox import Array, aligned, nonzero, norm, rank, water_level
+from mossp._base.printing import shown
+from mossp._base.validation import concrete, integral, real, require
+from mossp.regularizers import prox
 from mossp.regularizers.base import Counted, Regularizer
+from mossp.regularizers.prox import Array, aligned, nonzero, norm, rank, water_level
 from mossp.regularizers.sloped import SlopedL1
-from mossp.values import concrete, integral, real, require
 
 MOST_FREE = 2**31 - 1  # what JAX can count to in single precision
 

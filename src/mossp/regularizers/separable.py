@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import equinox as eqx
 
-from mossp import prox
-from mossp.prox import Array, aligned
+from mossp._base.validation import real, require
+from mossp.regularizers import prox
+from mossp.regularizers.prox import Array, aligned
 from mossp.regularizers.sloped import Separable
-from mossp.values import real, require
 
 
 class Convex(Separable):

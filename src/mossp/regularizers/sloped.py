@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import abc
 
-from mossp import prox
-from mossp.prox import Array, aligned
+from mossp.regularizers import prox
 from mossp.regularizers.base import Around, Regularizer
+from mossp.regularizers.prox import Array, aligned
 
 
 class SlopedL1(Regularizer):

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from mossp.printing import short
+from mossp._base.printing import short
 from mossp.report import numbers
-from mossp.report.verdict import coefficients, constrained
+from mossp.report.wording import coefficients, constrained
 from mossp.result import Result
 
 Axes = Any

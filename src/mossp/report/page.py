@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mossp.files import replacing
-from mossp.printing import printable
+from mossp._base.files import replacing
+from mossp._base.printing import printable
 from mossp.report import numbers
 from mossp.report.figures import run_figures
-from mossp.report.verdict import (
+from mossp.report.wording import (
     basis,
     certificate_rows,
     coefficients,

@@ -18,16 +18,16 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from mossp.arguments import whole
+from mossp._base.module import Module
 from mossp.constraints import Orthogonal, Sphere
 from mossp.data import is_sparse
 from mossp.losses import Loss
-from mossp.module import Module
 from mossp.problem import Problem
 from mossp.regularizers import Blocks
 from mossp.result import Result, Status
 from mossp.sklearn.statement import regularizer_of, seed_of
-from mossp.solve import solve
+from mossp.solving.arguments import whole
+from mossp.solving.solve import solve
 
 SMALL = 1000  # columns whose covariances are formed
 

@@ -12,14 +12,15 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from mossp import losses, naming
+from mossp import losses
+from mossp._base import naming
 from mossp.data import is_sparse
 from mossp.losses import LinearModel, Predictive
 from mossp.problem import Problem
 from mossp.result import Result, Status
 from mossp.sklearn.statement import constraint_of, on_coefficients, regularizer_of, seed_of
 from mossp.sklearn.streams import Rows, Streaming
-from mossp.solve import solve
+from mossp.solving.solve import solve
 
 PyTree = Any
 

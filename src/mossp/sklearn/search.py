@@ -14,16 +14,16 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from mossp.certificates.stationarity import full_gradient
 from mossp.losses import LinearModel
-from mossp.path import Path, checked_strengths, path
 from mossp.problem import Problem
 from mossp.regularizers import Zero
 from mossp.result import Status
 from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.statement import regularizer_of
 from mossp.sklearn.streams import Rows
-from mossp.solve import solve
-from mossp.stationarity import full_gradient
+from mossp.solving.path import Path, checked_strengths, path
+from mossp.solving.solve import solve
 
 SMALLEST = 1e-3  # of the strength that makes all coefficients zero
 

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.utils import check_random_state
 
+from mossp._base.module import Module
+from mossp._base.structure import as_pytree
 from mossp.expressions import Expression, parse
 from mossp.fairness import Covariance, Covariances
-from mossp.module import Module
 from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
 from mossp.regularizers.strength import with_strength
-from mossp.structure import as_pytree
 
 PyTree = Any
 

@@ -9,8 +9,8 @@ import numpy as np
 from mossp.data import SparseRows, is_sparse
 from mossp.fairness import Covariance
 from mossp.losses import LinearModel
-from mossp.online import Online
 from mossp.sklearn.statement import seed_of
+from mossp.solving.online import Online
 
 PyTree = Any
 

@@ -1,0 +1,160 @@
+"""The page about a fitted model: scores, ROC curves, the path, and all that a result has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn.metrics
+
+from mossp._base.printing import short
+from mossp.app.fitting.fit import FOLDS, Fitted, Request
+from mossp.app.fitting.scores import one_against_rest
+from mossp.report import Extra, numbers, write_page
+from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
+from mossp.sklearn.search import SMALLEST, largest_strength
+from mossp.solving.path import Path as Strengths
+from mossp.solving.path import path
+
+STRENGTHS = 15  # on a path
+ROOM = 2.5  # of its figure, in units of the model's largest coefficient
+
+
+def report(fitted: Fitted, request: Request, folder: Path) -> Path:
+    """Write a page with coefficients by name, certificate, scores, ROC curves and the path."""
+    extras = [asked_part(fitted), scores_part(fitted)]
+    strengths = fitted.search.path_ if fitted.search is not None else path_of(fitted)
+    if strengths is not None:
+        extras.append(path_part(fitted, strengths))
+    what = f"{request.target or 'the labels'} of {Path(request.train).name}"
+    return write_page(
+        fitted.result, folder, title=f"A model of {what}", names=fitted.names, extras=extras
+    )
+
+
+def asked_part(fitted: Fitted) -> Extra:
+    """The model as it was asked for."""
+    model, about = fitted.model, fitted.model.about
+    rows = [("loss", model.loss), ("regulariser", about["regularizer"])]
+    rows += [("equality", text) for text in about["equality"]]
+    rows += [("inequality", text) for text in about["inequality"]]
+    for kind, what in (("parity", "all rows"), ("opportunity", "rows of the positive class")):
+        if about[kind] is not None:
+            bound = f"covariance of {about['sensitive']} with the margin within {about[kind]:g}"
+            rows.append((kind, f"{bound}, over {what}"))
+    if model.classes is not None and len(model.classes) == 2:
+        rows.append(("positive coefficients", f"speak for {model.classes[1]}"))
+    note = "Constraints are on the coefficients below."
+    return Extra("What was asked for", ("", ""), rows, [], note)
+
+
+def scores_part(fitted: Fitted) -> Extra:
+    parts = list(fitted.scores)
+    rows = [
+        (name, *(numbers.value(fitted.scores[part].get(name, np.nan), 4) for part in parts))
+        for name in fitted.scores["train"]
+    ]
+    counts = [len(s.y) for s in (fitted.train, fitted.test) if s is not None]
+    header = (
+        "score",
+        *(f"{p} ({numbers.counted(n, 'row')})" for p, n in zip(parts, counts, strict=True)),
+    )
+    shown = fitted.test if fitted.test is not None else fitted.train
+    figures = []
+    if fitted.model.kind == "classifier":
+        curves = one_against_rest(fitted.estimator, shown)
+        curves = [curve for curve in curves if 0 < curve[1].sum() < len(curve[1])]
+        title = f"ROC curve, {parts[-1]} rows"
+        figures.append((title, as_inline_svg(lambda a: draw_roc(a, curves), "roc", title)))
+    else:
+        title = f"predicted against observed, {parts[-1]} rows"
+        predicted = fitted.estimator.predict(shown.X)
+        draw = lambda a: draw_predictions(a, shown.y, predicted)  # noqa: E731
+        figures.append((title, as_inline_svg(draw, "fit", title)))
+    note = "" if fitted.test is not None else "No rows were kept for a test: these flatter."
+    return Extra("Scores", header, rows, figures, note)
+
+
+def path_of(fitted: Fitted) -> Strengths | None:
+    """The same model at other strengths, on the training rows."""
+    estimator, train = fitted.estimator, fitted.train
+    if estimator.regularizer == "none":
+        return None
+    rows, labels = estimator._prepared(train.X, train.y)
+    n = rows.X.shape[1]
+    x0 = estimator._start(n, warm=False)
+    top = largest_strength(estimator, rows, x0)
+    problem = estimator._problem(rows, labels, train.z, 1.0)
+    return path(
+        problem, np.geomspace(top, SMALLEST * top, STRENGTHS), x0,
+        regularizer=lambda lam: estimator._regularizer(n, lam), **estimator._settings(),
+    )  # fmt: skip
+
+
+def path_part(fitted: Fitted, strengths: Strengths) -> Extra:
+    lam = strength_of(fitted)
+
+    def draw(a: Any) -> None:
+        strengths.plot(ax=[a])
+        if lam is not None:
+            a.axvline(lam, color=GREY, linewidth=1, linestyle="--")
+        # Without a penalty coefficients may be of any size: what is near this model is shown.
+        largest = ROOM * max(np.abs(leaf).max() for leaf in fitted.result.x.values())
+        low, high = a.get_ylim()
+        if largest > 0:
+            a.set_ylim(max(low, -largest), min(high, largest))
+
+    figures = [("entries of x by strength", as_inline_svg(draw, "path", "regularisation path"))]
+    note = "The dashed line is the strength of this model."
+    if fitted.search is not None:
+        title = f"score in {FOLDS}-fold cross-validation"
+        figures.append((title, as_inline_svg(lambda a: draw_search(a, fitted.search), "cv", title)))
+        note += " It has the highest mean score; the band is one standard error wide on each side."
+    return Extra("Regularisation path", (), [], figures, note)
+
+
+def strength_of(fitted: Fitted) -> float | None:
+    if fitted.estimator.lam is not None:
+        return float(fitted.estimator.lam)
+    parameters = fitted.estimator.regularizer.partition(":")[2]
+    return float(parameters.split(",")[0]) if parameters else None
+
+
+def draw_roc(a: Any, curves: list[tuple[Any, np.ndarray, np.ndarray]]) -> None:
+    a.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")
+    for number, (name, truth, margins) in enumerate(curves):
+        false, true, _ = sklearn.metrics.roc_curve(truth, margins)
+        area = sklearn.metrics.auc(false, true)
+        style: dict[str, Any] = {"color": BLUE} if len(curves) == 1 else {"alpha": 0.9}
+        a.plot(
+            false, true, label=f"{short(name, 24)}: {area:.3f}" if number < 10 else None, **style
+        )
+    a.set_xlabel("false positive rate")
+    a.set_ylabel("true positive rate")
+    legend = a.legend(frameon=False, fontsize=8, title="area for class", title_fontsize=8)
+    for text in legend.get_texts():  # a dollar sign in the name of a class is no formula
+        text.set_parse_math(False)
+    plain(a)
+
+
+def draw_predictions(a: Any, y: np.ndarray, predicted: np.ndarray) -> None:
+    ends = [float(min(y.min(), predicted.min())), float(max(y.max(), predicted.max()))]
+    a.plot(ends, ends, color=GREY, linewidth=1, linestyle=":")
+    some = np.linspace(0, len(y) - 1, min(len(y), 2000)).astype(int)  # a page is not a database
+    a.plot(y[some], predicted[some], ".", color=BLUE, markersize=4, alpha=0.6)
+    a.set_xlabel("observed")
+    a.set_ylabel("predicted")
+    plain(a)
+
+
+def draw_search(a: Any, search: Any) -> None:
+    mean = search.scores_.mean(axis=0)
+    error = search.scores_.std(axis=0, ddof=1) / np.sqrt(len(search.scores_))
+    a.fill_between(search.lams_, mean - error, mean + error, color=BLUE, alpha=0.2, linewidth=0)
+    a.plot(search.lams_, mean, color=BLUE, marker="o", markersize=3)
+    a.axvline(search.lam_, color=ORANGE, linewidth=1, linestyle="--")
+    a.set_xscale("log")
+    a.set_xlabel("lam")
+    a.set_ylabel("score")
+    plain(a)

@@ -1,0 +1,79 @@
+"""What a fitted model is worth on some rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import sklearn.metrics
+
+from mossp import losses
+from mossp._base.printing import short
+from mossp.fairness import selection_rates
+from mossp.sklearn import MoSSPClassifier
+
+
+class Sample(NamedTuple):
+    """Rows with their targets, and the protected attribute if there is one."""
+
+    X: Any
+    y: np.ndarray
+    z: np.ndarray | None
+
+    def at(self, rows: np.ndarray) -> Sample:
+        """Some of the rows."""
+        return Sample(self.X[rows], self.y[rows], None if self.z is None else self.z[rows])
+
+
+def score(estimator: Any, given: Sample) -> dict[str, float]:
+    """What is usually asked of such a model, on these rows."""
+    metrics, y = sklearn.metrics, given.y
+    if not isinstance(estimator, MoSSPClassifier):
+        predicted = estimator.predict(given.X)
+        found = {
+            "R²": metrics.r2_score(y, predicted) if len(y) > 1 else np.nan,
+            "mean absolute error": metrics.mean_absolute_error(y, predicted),
+            "root mean squared error": metrics.root_mean_squared_error(y, predicted),
+        }
+        loss = estimator._model_loss()
+        if isinstance(loss, losses.Quantile):
+            found["pinball loss"] = metrics.mean_pinball_loss(y, predicted, alpha=float(loss.tau))
+        if isinstance(loss, losses.Poisson):
+            found["Poisson deviance"] = metrics.mean_poisson_deviance(y, predicted)
+        return {name: float(value) for name, value in found.items()}
+    known = np.isin(y, estimator.classes_)
+    if not known.all():
+        raise ValueError(
+            f"The test rows have the class {short(y[~known][0])}, which the training rows do not "
+            "have."
+        )
+    predicted = estimator.predict(given.X)
+    recall = [np.mean(predicted[y == c] == c) for c in np.unique(y)]
+    found = {"accuracy": np.mean(predicted == y), "balanced accuracy": np.mean(recall)}
+    if len(np.unique(y)) == len(estimator.classes_):
+        areas = [metrics.roc_auc_score(t, m) for _, t, m in one_against_rest(estimator, given)]
+        found["area under ROC"] = np.mean(areas)
+    if hasattr(estimator, "predict_log_proba"):
+        number = np.searchsorted(estimator.classes_, y)
+        found["log loss"] = -np.mean(
+            estimator.predict_log_proba(given.X)[np.arange(len(y)), number]
+        )
+    if given.z is not None:
+        favourable = estimator.classes_[-1]
+        rates = selection_rates(predicted == favourable, given.z)
+        found["gap of selection rates"] = max(rates.values()) - min(rates.values())
+        deserving = selection_rates(predicted == favourable, given.z, y == favourable)
+        if deserving:
+            found["gap of true positive rates"] = max(deserving.values()) - min(deserving.values())
+    return {name: float(value) for name, value in found.items()}
+
+
+def one_against_rest(estimator: Any, given: Sample) -> list[tuple[Any, np.ndarray, np.ndarray]]:
+    """(class, whether a row is of it, its score): one for two classes."""
+    classes, y = estimator.classes_, given.y
+    if len(classes) == 2:
+        return [(classes[1], y == classes[1], estimator.decision_function(given.X))]
+    # A score of one class says little without those of the others: probabilities, if there are.
+    which = "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
+    scores = getattr(estimator, which)(given.X)
+    return [(c, y == c, scores[:, k]) for k, c in enumerate(classes)]

@@ -1,0 +1,236 @@
+"""A fitted linear model in a file: arrays and JSON with a checksum, never pickle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mossp._base import archive, layout
+from mossp.app.features import Features
+from mossp.app.tables import TableError
+
+FORMAT, MARK = 1, "a linear model of mossp"
+KINDS = ("classifier", "regressor")
+# What `mossp fit` tells of where a model comes from. All of it may be missing.
+ABOUT: dict[str, Any] = {
+    **dict.fromkeys(("regularizer", "status", "method", "data", "version", "created"), str),
+    **dict.fromkeys(("equality", "inequality"), layout.Each(str)),
+    **dict.fromkeys(("parity", "opportunity", "objective", "violation"), (float, None)),
+    "sensitive": (str, None),
+    "seed": (int, None),
+    "certificate": {"holds": bool, "tol": float},
+    "scores": layout.Each(layout.Each(float, named=True), named=True),
+}
+FILE = dict.fromkeys(("kind", "loss", "target", "about"), object) | {"features": dict}
+LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "poisson", "quantile")
+
+
+class ModelError(ValueError):
+    """A model that cannot be made, written or read: one sentence."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A linear model with all that a prediction needs.
+
+    kind         "classifier" or "regressor"
+    loss         its name, perhaps with numbers, as in "quantile:0.9"
+    target       the column that is predicted; None for LIBSVM
+    classes      of a classifier: numbers, booleans or text, in the order of the rows of coef
+    features     how a table becomes X
+    coef         one row, or one for each class, in units of the standardised features
+    intercept    one number for each row of coef
+    about        what JSON can hold of where the model comes from; NaN and infinity may be in it
+
+    >>> features = Features((("age", None),), (40.0,), (10.0,))
+    >>> model = Model("regressor", "squared", "pay", None, features, [[2.0]], [30.0])
+    >>> X = np.array([[-1.0], [1.0]])  # the ages 30 and 50
+    >>> model.predict(X).tolist()
+    [28.0, 32.0]
+    >>> coef, intercept = model.raw_coefficients()
+    >>> coef.tolist(), intercept.tolist()
+    ([[0.2]], [22.0])
+    """
+
+    kind: str
+    loss: str
+    target: str | None
+    classes: np.ndarray | None
+    features: Features
+    coef: np.ndarray
+    intercept: np.ndarray
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.features.names)
+        try:
+            coef, intercept = np.array(self.coef), np.array(self.intercept)
+        except ValueError:  # rows of different lengths
+            coef = intercept = np.array(None)
+        if not {coef.dtype.kind, intercept.dtype.kind} <= set("biuf"):
+            raise ModelError("The coefficients of a model must be numbers.")
+        coef, intercept = coef.astype(float), intercept.astype(float)
+        if coef.ndim != 2 or coef.shape[1] != n or intercept.shape != coef.shape[:1]:
+            raise ModelError(
+                f"A model of {n} features needs coef of the shape (rows, {n}) and intercept of "
+                f"(rows,), but they have the shapes {coef.shape} and {intercept.shape}."
+            )
+        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+            raise ModelError("The coefficients of a model must be finite, but some are not.")
+        name = self.loss.partition(":")[0] if isinstance(self.loss, str) else None
+        if self.kind not in KINDS or name not in LOSSES:
+            raise ModelError(f"There is no {self.kind!r} with the loss {self.loss!r}.")
+        if not isinstance(self.target, str | None) or not isinstance(self.about, dict):
+            raise ModelError("The target of a model must be text or None, and about a dict.")
+        try:
+            known = {name: kind for name, kind in ABOUT.items() if name in self.about}
+            layout.check(self.about, known, "about")
+        except layout.LayoutError as error:
+            raise ModelError(f"A model cannot be told about so: {error}.") from None
+        classes = None if self.classes is None else _plain(self.classes)
+        rows, count = len(coef), 0 if classes is None else len(classes)
+        right = count == max(2, rows) if self.kind == "classifier" else (rows, count) == (1, 0)
+        if not (rows and right):
+            raise ModelError(
+                f"A {self.kind} with {rows} rows of coefficients cannot have {count} classes."
+            )
+        # What is stored is what was checked.
+        for name, value in (("coef", coef), ("intercept", intercept), ("classes", classes)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def certified(self) -> bool | None:
+        """Whether the certificate held when the model was fitted; None where it is not known."""
+        certificate = self.about.get("certificate")
+        holds = certificate.get("holds") if isinstance(certificate, dict) else None
+        return holds if isinstance(holds, bool) else None
+
+    @property
+    def doubt(self) -> str:
+        """One sentence about a model whose certificate did not hold."""
+        status, violation = self.about.get("status"), self.about.get("violation")
+        ended = f" ({status})" if isinstance(status, str) and status.isidentifier() else ""
+        broken = isinstance(violation, float) and violation > 0 and self._constrained
+        violated = f", and its constraints are violated by {violation:.2g}" * broken
+        return (
+            f"The fit of this model did not succeed{ended}{violated}: its predictions may not be "
+            "what was asked for."
+        )
+
+    @property
+    def _constrained(self) -> bool:
+        asked = ("equality", "inequality", "parity", "opportunity")
+        return any(self.about.get(name) not in (None, []) for name in asked)
+
+    # Predictions --------------------------------------------------------------------------------
+
+    def decision(self, X: Any) -> np.ndarray:
+        """X coef' + intercept for rows of features; one number a row if coef has one row."""
+        if np.shape(X)[1:] != self.coef.shape[1:]:
+            raise ModelError(
+                f"The model has {self.coef.shape[1]} features, but X has the shape {np.shape(X)}."
+            )
+        scores = X @ self.coef.T + self.intercept
+        return scores[:, 0] if len(self.coef) == 1 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each row, or the number; the mean for the Poisson loss."""
+        scores = self.decision(X)
+        if self.classes is not None:
+            best = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
+            return self.classes[best.astype(int)]
+        if self.loss != "poisson":
+            return scores
+        with np.errstate(over="ignore"):  # infinity is what it is
+            return np.exp(scores)
+
+    def probabilities(self, X: Any) -> np.ndarray | None:
+        """One column for each class with the logistic and the softmax loss; else None."""
+        if self.loss != "softmax" and (self.loss, len(self.coef)) != ("logistic", 1):
+            return None
+        scores = self.decision(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros_like(scores), scores])
+        with np.errstate(over="ignore"):  # exp(-inf) is 0
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def raw_coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """(coef, intercept) for features before they are standardised."""
+        with np.errstate(over="ignore", invalid="ignore"):  # of a scale near 0
+            coef = self.coef / np.array(self.features.scale)
+            return coef, self.intercept - coef @ np.array(self.features.centre)
+
+    # Files --------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model: complete under its name, or not there at all."""
+        path = Path(path)
+        if os.path.isdir(path):
+            raise ModelError(f"{path} is a folder, but the name of a file is needed.")
+        if not os.path.isdir(path.parent):
+            raise ModelError(f"There is no folder {path.parent} for {path.name}: make it first.")
+        if os.path.exists(path) and not os.path.isfile(path):  # /dev/null would be replaced
+            raise ModelError(f"{path} is not a plain file: give another name.")
+        arrays = {"coef": self.coef, "intercept": self.intercept}
+        if self.classes is not None:
+            arrays["classes"] = self.classes
+        meta = {name: getattr(self, name) for name in ("kind", "loss", "target", "about")}
+        meta |= {"what": MARK, "format": FORMAT, "features": self.features.to_meta()}
+        try:
+            return archive.write_arrays(path, arrays, meta)
+        except archive.CheckpointError as error:
+            raise ModelError(str(error)) from error
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"{path} was not written, for JSON cannot hold all of it.") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Model:
+        """The model in a file, with every byte checked."""
+        path = Path(path)
+        foreign = f"{path} is damaged, or not a model of mossp."
+        try:
+            arrays, meta = archive.read_arrays(path)
+        except archive.CheckpointError as error:
+            why = error.__context__
+            if isinstance(why, FileNotFoundError | IsADirectoryError | PermissionError):
+                raise ModelError(f"{path} could not be read: {why.strerror}.") from error
+            raise ModelError(foreign) from error
+        try:
+            if meta.get("what") != MARK:
+                raise layout.LayoutError("it is something else")
+            if meta.get("format") != FORMAT:
+                raise ModelError(
+                    f"Its format is {meta.get('format')!r}, but only {FORMAT} is known: update "
+                    "mossp."
+                )
+            layout.check(meta, FILE)
+            return cls(
+                **{name: meta[name] for name in ("kind", "loss", "target", "about")},
+                classes=arrays.get("classes"),
+                coef=layout.array(arrays, "coef"),
+                intercept=layout.array(arrays, "intercept"),
+                features=Features.from_meta(meta["features"]),
+            )
+        except layout.LayoutError as error:
+            raise ModelError(foreign) from error
+        except (ModelError, TableError) as error:
+            reason = str(error)
+            raise ModelError(f"{path}: {reason[0].lower()}{reason[1:]}") from None
+
+
+def _plain(classes: Any) -> np.ndarray:
+    """Classes as an array of numbers, booleans or text, all finite and different."""
+    values = np.asarray(classes)
+    if values.dtype == object and len({type(value) for value in values.tolist()}) == 1:
+        values = np.array(values.tolist())
+    if values.ndim != 1 or values.dtype.kind not in "biufU":
+        raise ModelError("The classes of a model must be all numbers, all booleans or all text.")
+    finite = values.dtype.kind != "f" or np.isfinite(values).all()
+    if not finite or len(np.unique(values)) != len(values):
+        raise ModelError("The classes of a model must be finite and all different.")
+    return values

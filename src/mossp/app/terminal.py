@@ -1,0 +1,205 @@
+"""What the command prints: results and models for people, and as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mossp._base.printing import printable
+
+MOST_SHOWN = 30  # coefficients in the terminal
+
+
+def say(text: str, file: Any = None) -> None:
+    """Print lines of text, whoever wrote them."""
+    print(printable(text, keep="\n"), file=file)
+
+
+def plain_console() -> Any:
+    """A console to which [red] in a name is no colour, and :apple: no picture."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def print_result(result: Any) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from mossp.report import certificate_rows, explanation, numbers
+    from mossp.report.wording import coefficients, size
+
+    console = plain_console()
+    s = result.settings
+    console.print(
+        f"{printable(s['method'])}, {numbers.counted(result.steps, 'step')}, "
+        f"{numbers.counted(len(result.funs), 'replica')}, "
+        f"{numbers.counted(result.gradients, 'sample gradient')} each, "
+        f"{numbers.duration(result.seconds)} "
+        f"(+ {numbers.duration(result.compile_seconds)} to prepare and compile)",
+        soft_wrap=True,
+    )
+    console.print(
+        f"objective {numbers.value(result.fun)}, violation {numbers.residual(result.violation)}, "
+        f"{len(coefficients(result))} of {size(result)} coefficients nonzero",
+        soft_wrap=True,
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("certificate")
+    table.add_column("")
+    table.add_column("value", justify="right")
+    table.add_column("relative", justify="right")
+    table.add_column("needed", justify="right")
+    table.add_column("holds")
+    marks = {
+        True: Text("✓ yes", style="green"),
+        False: Text("✗ no", style="red"),
+        None: Text(numbers.NONE, style="dim"),
+    }
+    for row in certificate_rows(result):
+        table.add_row(row.name, row.symbol, row.value, row.relative, row.bound, marks[row.holds])
+    console.print(table)
+    mark, style = ("✓", "bold green") if result.success else ("✗", "bold red")
+    verdict = Text(f"{mark} {result.status.name}: ", style=style).append(
+        printable(explanation(result))
+    )
+    console.print(verdict, soft_wrap=True)
+
+
+def print_model(model: Any) -> None:
+    """Scores and coefficients by name."""
+    from rich import box
+    from rich.table import Table
+
+    from mossp.report import numbers
+
+    console = plain_console()
+    scores = model.about.get("scores", {})
+    parts = [part for part in ("train", "test") if part in scores]
+    if parts:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("score")
+        for part in parts:
+            table.add_column(part, justify="right")
+        for name in sorted(scores[parts[0]]):
+            values = (scores[part].get(name) for part in parts)
+            shown = ("" if v is None else numbers.value(v, 4) for v in values)
+            table.add_row(printable(name), *shown)
+        console.print(table)
+    raw, intercept = model.raw_coefficients()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    several = len(model.coef) > 1
+    for name in ["coefficient of", *(["class"] if several else [])]:
+        table.add_column(name)
+    for name in ("standardised", "in the units of the data"):
+        table.add_column(name, justify="right")
+    entries = [
+        (abs(model.coef[c, j]), name, c, model.coef[c, j], raw[c, j])
+        for c in range(len(model.coef))
+        for j, name in enumerate(model.features.names)
+        if model.coef[c, j] != 0
+    ]
+    entries.sort(key=lambda entry: -entry[0])
+    for _, name, c, scaled, value in entries[:MOST_SHOWN]:
+        which = [printable(model.classes[c])] if several else []
+        table.add_row(
+            printable(name), *which, numbers.coefficient(scaled), numbers.coefficient(value)
+        )
+    for c in range(len(model.coef)):
+        which = [printable(model.classes[c])] if several else []
+        both = (numbers.coefficient(v) for v in (model.intercept[c], intercept[c]))
+        table.add_row("(intercept)", *which, *both)
+    console.print(table)
+    if model.kind == "classifier" and not several:
+        called = f"{model.target} = " if model.target else "the class "
+        say(f"positive coefficients speak for {called}{model.classes[1]}")
+    hidden, zeros = len(entries) - MOST_SHOWN, model.coef.size - len(entries)
+    if hidden > 0:
+        console.print(f"and {hidden} smaller ones; `mossp show --json` has all")
+    if zeros:
+        console.print(f"{numbers.counted(zeros, 'coefficient')} exactly zero")
+
+
+def model_object(model: Any) -> dict[str, Any]:
+    raw, intercept = model.raw_coefficients()
+    names = model.features.names
+    rows = [str(c) for c in model.classes] if len(model.coef) > 1 else [None]
+
+    def by_name(coef: np.ndarray, b: np.ndarray) -> Any:
+        each = [{**dict(zip(names, c.tolist(), strict=True)), "(intercept)": v}
+                for c, v in zip(coef, b.tolist(), strict=True)]  # fmt: skip
+        return each[0] if rows == [None] else dict(zip(rows, each, strict=True))
+
+    return jsonable(
+        {
+            "kind": model.kind, "loss": model.loss, "target": model.target,
+            "classes": model.classes,
+            "standardised": by_name(model.coef, model.intercept),
+            "coefficients": by_name(raw, intercept),
+            **model.about,
+        }
+    )  # fmt: skip
+
+
+def as_object(result: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """A result as what JSON can hold, x by name if there are names; NaN and infinity are null."""
+    from mossp._base.structure import Structure
+
+    x: Any = result.x
+    if names is not None:
+        x = dict(zip(names, Structure.of(x).ravel(x).tolist(), strict=True))
+    certificate = dataclasses.asdict(result.certificate)
+    holds = result.certificate.is_kkt(result.tol, relative=True)
+    certificate |= {"tol": result.tol, "holds": holds}
+    return jsonable(
+        {
+            "x": x,
+            "fun": result.fun,
+            "violation": result.violation,
+            "success": result.success,
+            "status": result.status.name,
+            "message": result.message,
+            "certificate": certificate,
+            "steps": result.steps,
+            "gradients": result.gradients,
+            "seconds": result.seconds,
+            "compile_seconds": result.compile_seconds,
+            "settings": result.settings,
+        }
+    )
+
+
+def jsonable(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {str(name): jsonable(v) for name, v in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [jsonable(v) for v in content]
+    if hasattr(content, "tolist"):
+        return jsonable(content.tolist())
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    if isinstance(content, (str, int, float, bool, type(None))):
+        return content
+    return str(content)
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Any:
+    """A warning of ours is one line on stderr."""
+
+    def show(message: Warning | str, *_: Any) -> None:
+        say(f"mossp: warning: {message}", sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.filterwarnings("ignore", message=".*persistent compilation cache.*")
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield

@@ -1,0 +1,1 @@
+"""What can be proved of a point: witnesses, residuals, exact stationarity, feasibility."""

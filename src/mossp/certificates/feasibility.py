@@ -1,0 +1,206 @@
+"""Phase one, a nearly feasible start, and restore, the nearest feasible point on the support.
+
+Both are Levenberg-Marquardt on ||(c_E, [c_I]_+)||^2 / 2. There are usually far fewer constraints
+than variables, so that its step is taken in the space of the constraints:
+
+    dx = -J (J'J + nu I)^{-1} c
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base import keys
+from mossp._base.programs import compiled
+from mossp._base.structure import Structure
+from mossp.oracles import Oracles
+from mossp.problem import Problem, check_problem, checked_point
+
+Vector = Any
+
+STUCK = 1e-6  # ||J c|| <= STUCK ||c||: a stationary point of the violation
+ITERATIONS = 200
+CREEPS = 0.9  # of the violation is left after the second half of these: it leads nowhere
+PERTURBATIONS = 3
+PULLS = 1e-3  # of the strongest pull: less takes no part in a conflict
+MOST_NAMED = 6  # constraints in one sentence
+
+
+@compiled
+def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[Any, Any]:
+    """c(x) and its Jacobian, one row a constraint. Used outside of the loop only."""
+    c, pullback = jax.vjp(oracles.c, x)
+    return c, jax.vmap(lambda e: pullback(e)[0])(jnp.eye(oracles.m, dtype=x.dtype))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def violation(oracles: Oracles, x: Vector) -> float:
+    """||(c_E(x), [c_I(x)]_+)||."""
+    c = np.asarray(constraints_and_jacobian(oracles, jnp.asarray(x))[0])
+    return float(np.linalg.norm(np.where(np.arange(oracles.m) < oracles.m_E, c, np.maximum(c, 0))))
+
+
+def on_host(oracles: Oracles) -> Any:
+    """The regulariser with NumPy numbers: its methods then run in NumPy and compile nothing."""
+    return jax.tree.map(np.asarray, oracles.regularizer)
+
+
+def into_domain(regularizer: Any, x: np.ndarray) -> np.ndarray:
+    """The nearest point of dom h: prox_{mu h} for mu -> 0."""
+    return np.asarray(regularizer.prox_h(x, 1e-30), np.float64)
+
+
+class Restoration(NamedTuple):
+    x: np.ndarray
+    violation: float
+    stuck: bool  # at a stationary point of the violation that is not feasible, or on a plateau
+    finite: bool  # whether c and J were finite all along
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a trial point that overflows is not taken
+def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> Restoration:
+    """Levenberg-Marquardt over the free coordinates until the violation is at most `enough`."""
+    m_E, regularizer = oracles.m_E, on_host(oracles)
+    dtype = jax.dtypes.canonicalize_dtype(np.float64)  # float32 where that is worked in
+
+    def look(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        c, J = (
+            np.array(a, np.float64)
+            for a in constraints_and_jacobian(oracles, jnp.asarray(x, dtype))
+        )
+        felt = (np.arange(len(c)) < m_E) | (c > 0)
+        return np.where(felt, c, 0.0), J * felt[:, None] * free
+
+    def steepness(x: np.ndarray, v: np.ndarray, J: np.ndarray) -> float:
+        """||J v||, without the part that leads out of dom h."""
+        pull = v @ J
+        if regularizer.finite:
+            return float(np.linalg.norm(pull))
+        t = 1 / max(float(np.sum(J**2)), 1e-300)
+        return float(np.linalg.norm(x - into_domain(regularizer, x - t * pull))) / t
+
+    x = into_domain(regularizer, np.asarray(x, np.float64))
+    v, J = look(x)
+    if not (np.isfinite(v).all() and np.isfinite(J).all()):
+        return Restoration(x, float("inf"), False, False)
+    nu, exhausted, halfway = 1e-8, False, np.inf
+    for k in range(ITERATIONS):
+        length, slope = np.linalg.norm(v), steepness(x, v, J)
+        if length <= enough or slope <= STUCK * length:
+            break
+        halfway = float(length) if k == ITERATIONS // 2 else halfway
+        normal = J @ J.T
+        damped = normal + nu * max(np.trace(normal), 1e-300) / len(v) * np.eye(len(v))
+        step = -np.linalg.lstsq(damped, v, rcond=None)[0] @ J
+        trial = into_domain(regularizer, x + step)
+        v1, J1 = look(trial)
+        better = np.isfinite(v1).all() and np.isfinite(J1).all() and np.linalg.norm(v1) < length
+        if better:
+            x, v, J, nu = trial, v1, J1, max(nu / 10, 1e-14)
+        elif nu > 1e12:
+            exhausted = True
+            break
+        else:
+            nu *= 10
+    length, slope = np.linalg.norm(v), steepness(x, v, J)
+    # In large units rounding keeps J v away from 0: there, that no step leads down will do.
+    pulls = float(np.abs(v) @ np.linalg.norm(J, axis=1))
+    no_step = exhausted and slope <= PULLS * pulls
+    # The least violation may lie at infinity, as that of averaged sigmoids does.
+    plateau = length > CREEPS * halfway
+    still = slope <= STUCK * length or no_step or plateau
+    return Restoration(x, float(length), bool(still and length > enough), True)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def conflict(oracles: Oracles, x: Vector) -> str:
+    """A sentence that names the constraints behind a stationary point of the violation.
+
+    There sum_j v_j grad c_j = 0 with v = (c_E, [c_I]_+), the multipliers of the feasibility
+    problem: the rows that pull, ||v_j grad c_j|| > 0, pull against each other. A row that hardly
+    pulls is not named, and where the sum is not 0, the boundary of dom h makes up for the rest.
+    """
+    c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, jnp.asarray(x)))
+    v = np.where(np.arange(oracles.m) < oracles.m_E, c, np.maximum(c, 0))
+    pull = np.abs(v) * np.linalg.norm(J, axis=1)
+    strength = pull.max()
+    # Where nothing pulls, as at a minimum of x**2 + 1 <= 0, what is violated is the whole of it.
+    pull = pull if pull.max() > STUCK * np.linalg.norm(v) else np.abs(v)
+    pull = np.round(pull / pull.max(), 6)  # equal ones in the order in which they were given
+    order = [j for j in np.argsort(-pull, kind="stable") if pull[j] > PULLS]
+    names = oracles.constraint_names()
+    shown = [f"{names[j]} (violated by {abs(v[j]):.3g})" for j in order[:MOST_NAMED]]
+    if len(order) > MOST_NAMED:
+        shown.append(f"{len(order) - MOST_NAMED} more")
+    listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    apart = np.linalg.norm(v @ J) > PULLS * strength and not oracles.regularizer.finite
+    bounds = " within the bounds on x" if apart else ""
+    what = {1: "cannot hold", 2: "cannot both hold"}.get(len(shown), "cannot all hold")
+    return f"Near this point {listed} {what}{bounds}: relax what is asked, or try another start."
+
+
+def phase_one(oracles: Oracles, x0: Vector, enough: float, seed: Any = 0) -> Restoration:
+    """A start with violation <= enough if one is found, else the best point met.
+
+    Where J c is nearly 0 and c is not, as at x0 = 0 on the sphere, the start is perturbed.
+    """
+    free = np.ones(oracles.structure.size)
+    best = reduce_violation(oracles, x0, free, enough)
+    for attempt in range(PERTURBATIONS):
+        if best.violation <= enough or not best.finite:
+            break
+        rng = keys.generator(seed, keys.Purpose.PERTURB, number=attempt)
+        noise = rng.standard_normal(free.shape)
+        size = 0.3 * (1 + attempt) * max(float(np.linalg.norm(best.x)), 1.0)
+        trial = reduce_violation(
+            oracles, best.x + size * noise / np.linalg.norm(noise), free, enough
+        )
+        if trial.finite and trial.violation < best.violation:
+            best = trial
+    return best
+
+
+def different_starts(
+    oracles: Oracles, x: Vector, count: int, enough: float, seed: Any = 0
+) -> np.ndarray:
+    """`count` starts, one a row: x itself, then points around it and anywhere, made feasible.
+
+    With e a standard normal vector and s = max(||x||, 1) / sqrt(n), by turns x + s e / 2 and s e;
+    phase one takes each to the feasible set where it can, and else it stays where it was drawn.
+    """
+    x = np.asarray(x, np.float64)
+    scale = max(float(np.linalg.norm(x)), 1.0) / np.sqrt(len(x))
+    found = [x]
+    for r in range(1, count):
+        e = keys.generator(seed, keys.Purpose.START, r).standard_normal(len(x))
+        drawn = into_domain(on_host(oracles), x + scale * e / 2 if r % 2 else scale * e)
+        near = phase_one(oracles, drawn, enough, seed) if oracles.m else None
+        found.append(near.x if near is not None and near.finite else drawn)
+    return np.array(found)
+
+
+def restore(problem: Problem, x: Any) -> Any:
+    """The feasible point reached from x by Gauss-Newton over the nonzero entries of x.
+
+    Zeros stay zeros, so that a sparse point stays as sparse as it is. Where the support cannot
+    carry a feasible point, the point of least violation that was met is returned: look at it.
+
+    >>> import numpy as np, mossp
+    >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
+    >>> mossp.restore(problem, np.array([0.9, 0.0])).tolist()
+    [1.0, 0.0]
+    """
+    check_problem("restore", problem)
+    x = checked_point("x", x)
+    with jax.enable_x64(True):
+        oracles = problem.oracles(x)
+        structure = Structure.of(x)
+        vector = structure.ravel(x)
+        if oracles.m:
+            free = (vector != 0) if vector.any() else np.ones_like(vector, bool)
+            vector = reduce_violation(oracles, vector, free.astype(float), 0.0).x
+        return structure.unravel(vector)

@@ -1,0 +1,83 @@
+"""A noisy certificate, with as many fresh samples as it takes to decide, and no more.
+
+The witness of a noisy run has the noise of its last step in s_h, so that its u may be far longer
+than the shortest one at x. And an estimate of ||u|| from a few samples cannot tell a small u from
+none. So long as the samples leave it open whether x is a KKT point at tol,
+
+    1. multipliers and subgradients are chosen that make u shortest for the mean gradient so far;
+    2. as many further samples as there were before, which that choice has not seen, judge it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from mossp._base.programs import compiled
+from mossp.certificates.certificate import (
+    Certificate,
+    Residuals,
+    block_shape,
+    certificate,
+    length_of_mean,
+    value_and_gradients,
+)
+from mossp.certificates.stationarity import certificate_at, shortest_residual
+from mossp.oracles import Oracles
+
+PyTree = Any
+Vector = Any
+
+More = Callable[[int], PyTree]  # the draws of a number >= 1: as many as before, or None
+
+
+@compiled(static_argnames="batch_size")
+def _gradients(oracles: Oracles, x: Vector, draws: PyTree, *, batch_size: int) -> Vector:
+    return value_and_gradients(oracles, x, draws, batch_size)[1]
+
+
+def sample_count(draws: PyTree, batch_size: int) -> int:
+    """Samples in blocks of equal size."""
+    if not jax.tree.leaves(draws):
+        return 0
+    blocks, length = block_shape(draws)
+    return blocks * length * batch_size
+
+
+def decided(
+    oracles: Oracles, x: Vector, r: Residuals, samples: int, more: More, most: int, tol: float,
+    batch_size: int,
+) -> Certificate:  # fmt: skip
+    """The strongest certificate that at most `most` samples give; r is of the first `samples`."""
+    witness = best = certificate(oracles, r, samples, "witness")
+    if not samples or best.bound("feasibility", relative=True) > tol:
+        return best  # no sample is left, or none changes it
+    pool, calls = np.asarray(r.gradient, np.float64), 1
+    while not best.is_kkt(tol, relative=True) and 2 * calls * samples <= most:
+        shortest, q = shortest_residual(oracles, x, pool)
+        found = []
+        for number in range(calls, 2 * calls):
+            draws = more(number)
+            if draws is None or sample_count(draws, batch_size) != samples:
+                return best
+            found.append(np.asarray(_gradients(oracles, x, draws, batch_size=batch_size)))
+        G = np.mean(np.array(found, np.float64), axis=0)
+        mean = G.mean(axis=0)
+        # u = grad f + J q + s with J q + s = -(pool + shortest).
+        length, error = length_of_mean(G - pool - shortest)
+        judged = certificate_at(
+            oracles, x, mean, q, float(length), float(error), len(found) * samples
+        )
+        # Not the best of all that were tried, for that would be the luckiest.
+        best = judged if judged.worst_relative < witness.worst_relative else witness
+        # Of about this length is the noise in what was chosen, which more samples take away.
+        noise = float(np.sqrt(np.sum((G - mean) ** 2) / (len(G) * (len(G) - 1))))
+        least = judged.criticality - judged.criticality_error - noise
+        if least > tol * judged.criticality_scale:
+            return best
+        pool = (pool + mean) / 2
+        calls *= 2
+    return best

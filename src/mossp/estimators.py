@@ -1,0 +1,242 @@
+"""Gradient estimators: d_k estimates grad f(x_k) from mini-batches.
+
+    Plain       d_k = gf(x_k; B_k)
+    Polyak      d_k = (1 - alpha) d_{k-1} + alpha gf(x_k; B_k)
+    Recursive   d_k = gf(x_k; B_k) + (1 - alpha) (d_{k-1} - gf(x_{k-1}; B_k))      (STORM)
+    Truncated   any of these, projected on the ball ||d|| <= radius
+    Full        d_k = grad f(x_k)
+    SVRG        d_k = gf(x_k; B_k) - gf(w; B_k) + grad f(w), w an anchor refreshed now and then
+
+At k = 0 the paper takes the mean over b0 samples. That is what Polyak's formula and the recursive
+one give with x_{-1} = x_0, d_{-1} the mean over b0 - B samples and alpha = B / b0, so that the
+first step needs no special case.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from mossp._base.module import Module
+from mossp._base.printing import shown
+from mossp._base.validation import is_weight, require
+from mossp.oracles import Oracles
+
+Vector = Any
+Gradient = Callable[[Vector], Vector]  # x -> the gradient at x on the step's mini-batch
+
+
+class Momentum(Module):
+    """What all estimators share: a memory, and an update of it from one mini-batch."""
+
+    gradients: ClassVar[int]  # gradients a step, in mini-batches
+    anchored: ClassVar[bool] = False  # whether full gradients are taken now and then: `refresh`
+    full: ClassVar[bool] = False  # whether every gradient is a full one
+    averages: ClassVar[bool] = True  # whether noise is damped over the steps
+
+    @property
+    def vanishing(self) -> bool:
+        """Whether its noise vanishes at a standstill."""
+        return self.full or self.anchored
+
+    @abc.abstractmethod
+    def init(self, d: Vector, x: Vector) -> Any:
+        """The memory before the first step: d estimates grad f(x)."""
+
+    @abc.abstractmethod
+    def update(self, gradient: Gradient, memory: Any, x: Vector, alpha: Any) -> tuple[Vector, Any]:
+        """(d_k, the new memory)."""
+
+    def refresh(self, oracles: Oracles, memory: Any, x: Vector) -> Any:
+        """The memory with its anchor at x; only for estimators that have one."""
+        return memory
+
+
+class Estimate(NamedTuple):
+    d: Vector
+
+
+class Trail(NamedTuple):
+    d: Vector
+    x: Vector  # where d was last updated
+
+
+class Anchor(NamedTuple):
+    d: Vector
+    w: Vector  # the anchor
+    G: Vector  # grad f(w)
+
+
+class Plain(Momentum):
+    """The mini-batch gradient itself.
+
+    >>> import mossp
+    >>> mossp.MoSSP(momentum=mossp.Plain()).momentum
+    Plain()
+    """
+
+    gradients: ClassVar[int] = 1
+    averages: ClassVar[bool] = False
+
+    def init(self, d: Vector, x: Vector) -> Estimate:
+        return Estimate(d)
+
+    def update(self, gradient: Gradient, memory: Estimate, x: Vector, alpha: Any) -> Any:
+        d = gradient(x)
+        return d, Estimate(d)
+
+
+class Full(Plain):
+    """The full gradient, for finite sums and deterministic losses: a step costs N samples.
+
+    >>> import mossp
+    >>> mossp.MoSSP(momentum=mossp.Full()).momentum.full
+    True
+    """
+
+    full: ClassVar[bool] = True
+
+
+class Polyak(Momentum):
+    """Polyak momentum. `alpha` is the weight of the new gradient; None leaves it to the schedule.
+
+    >>> import mossp
+    >>> mossp.MoSSP(momentum=mossp.Polyak(0.1)).momentum
+    Polyak(alpha=0.1)
+    """
+
+    alpha: Any = None
+    gradients: ClassVar[int] = 1
+
+    def __check_init__(self) -> None:
+        check_alpha(self)
+
+    def init(self, d: Vector, x: Vector) -> Estimate:
+        return Estimate(d)
+
+    def update(self, gradient: Gradient, memory: Estimate, x: Vector, alpha: Any) -> Any:
+        d = (1 - alpha) * memory.d + alpha * gradient(x)
+        return d, Estimate(d)
+
+
+class Recursive(Momentum):
+    """Recursive momentum (STORM): two gradients on the same mini-batch.
+
+    >>> import mossp
+    >>> mossp.MoSSP(momentum=mossp.Recursive()).momentum
+    Recursive()
+    """
+
+    alpha: Any = None
+    gradients: ClassVar[int] = 2
+
+    def __check_init__(self) -> None:
+        check_alpha(self)
+
+    def init(self, d: Vector, x: Vector) -> Trail:
+        return Trail(d, x)
+
+    def update(self, gradient: Gradient, memory: Trail, x: Vector, alpha: Any) -> Any:
+        d = gradient(x) + (1 - alpha) * (memory.d - gradient(memory.x))
+        return d, Trail(d, x)
+
+
+class Truncated(Momentum):
+    """An estimator kept in the ball ||d|| <= radius, a bound on ||grad f|| (Lu, Mei, Xiao 2024).
+
+    >>> import mossp
+    >>> mossp.Truncated(mossp.Recursive(), radius=10.0).gradients
+    2
+    """
+
+    inner: Momentum
+    radius: Any
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.inner, Momentum):
+            raise TypeError(f"Truncated needs an estimator inside, but got {shown(self.inner)}.")
+        require(
+            self, "radius", self.radius, "radius > 0", lambda radius: radius > 0,
+            several=True, finite=False,
+        )  # fmt: skip
+
+    # All but the length of d is the inner estimator's.
+
+    @property
+    def alpha(self) -> Any:
+        return getattr(self.inner, "alpha", None)
+
+    @property
+    def epoch(self) -> Any:
+        return getattr(self.inner, "epoch", None)
+
+    @property
+    def gradients(self) -> int:  # type: ignore[override]
+        return self.inner.gradients
+
+    @property
+    def anchored(self) -> bool:  # type: ignore[override]
+        return self.inner.anchored
+
+    @property
+    def full(self) -> bool:  # type: ignore[override]
+        return self.inner.full
+
+    @property
+    def averages(self) -> bool:  # type: ignore[override]
+        return self.inner.averages
+
+    def refresh(self, oracles: Oracles, memory: Any, x: Vector) -> Any:
+        return self.inner.refresh(oracles, memory, x)
+
+    def init(self, d: Vector, x: Vector) -> Any:
+        return self.inner.init(d, x)
+
+    def update(self, gradient: Gradient, memory: Any, x: Vector, alpha: Any) -> Any:
+        d, memory = self.inner.update(gradient, memory, x, alpha)
+        length = jnp.sqrt(jnp.sum(d * d))
+        d = d * jnp.minimum(1.0, self.radius / jnp.maximum(length, jnp.finfo(d.dtype).tiny))
+        return d, memory._replace(d=d)
+
+
+class SVRG(Momentum):
+    """Variance-reduced gradients around an anchor, for finite sums: exact in the limit.
+
+    The anchor is refreshed every `epoch` steps (default: one pass over the data) by a full
+    gradient, between compiled chunks, at step numbers that depend on nothing else.
+
+    >>> import mossp
+    >>> mossp.SVRG(epoch=500).gradients
+    2
+    """
+
+    epoch: int | None = eqx.field(default=None, static=True)
+    gradients: ClassVar[int] = 2
+    anchored: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        if self.epoch is not None and not (isinstance(self.epoch, int) and self.epoch > 0):
+            raise ValueError(
+                f"SVRG needs epoch >= 1 steps, but epoch = {shown(self.epoch)} was given."
+            )
+
+    def init(self, d: Vector, x: Vector) -> Anchor:
+        return Anchor(d, x, d)
+
+    def update(self, gradient: Gradient, memory: Anchor, x: Vector, alpha: Any) -> Any:
+        d = gradient(x) - gradient(memory.w) + memory.G
+        return d, memory._replace(d=d)
+
+    def refresh(self, oracles: Oracles, memory: Anchor, x: Vector) -> Anchor:
+        return memory._replace(w=x, G=oracles.full_gradient(x))
+
+
+def check_alpha(momentum: Polyak | Recursive) -> None:
+    alpha = momentum.alpha
+    if alpha is not None:
+        needs = "0 < alpha <= 1, the weight of the new gradient"
+        require(momentum, "alpha", alpha, needs, is_weight, several=True)

@@ -1,0 +1,1 @@
+"""The constants of a problem, and the step sizes and penalties that follow from them."""

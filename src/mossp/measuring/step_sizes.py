@@ -1,0 +1,237 @@
+"""schedule="auto": rho and mu from the problem itself, measured again at a few steps.
+
+A quadratic penalty ends at a violation of ||lam*|| / rho, and its stable step is 1 / L_rho. So:
+
+    lam  = argmin || d + s_h - s_g + J lam ||          the multipliers that the run points to;
+                                                       its length is at least that of rho c(x)
+    L    = smoothness of the mini-batch losses + || sum_j lam_j Hess c_j ||
+    rho  = ||lam|| / target                            the violation that is aimed at,
+           at least 5 L / ||J||^2                      but strong enough to be felt,
+           at most K L / (10 ||J||^2)                  and weak enough that K steps of size mu
+    mu   = 1 / (L + 1.3 rho ||J||^2 + curvature)       travel the distance along the constraints;
+                                                       a run that has travelled it may go to 4 rho
+
+A method with multipliers leaves no such violation: for it rho is a fixed multiple of
+L / ||J||^2, set again only where that has changed by a factor of 2. Methods whose mu or eta is
+not the stable step make them from it (`Method.sizes`).
+
+Only d is noisy. alpha is 0.1 while the iterates travel and falls to 20 / K in the second half, so
+that d is averaged over the last tenth of the run (an alpha of a damps with a time constant of
+2 / a steps). A smaller alpha makes d smoother but leaves the spread of x where it is, at
+sigma sqrt(mu / L): so mu falls as well, to K^{-1/2} / L where it is larger than that. Under a
+strong penalty it is smaller from the start. An estimator that does not average (Plain) gets all
+of this from steps that shrink like alpha; one whose noise vanishes (SVRG, Full) needs none of it.
+
+Polyak momentum lags behind by 1 / alpha steps, while -g and the constraints act at once. Where
+these bend downwards by kappa, small motions obey x'' / mu + (alpha / mu - kappa) x' + ... = 0: they
+die out only if mu < alpha / kappa, of which half is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from mossp._base.power import spectral_norm, start_vector
+from mossp.certificates.certificate import Witness
+from mossp.measuring.estimate import (
+    batch_smoothness,
+    constraint_curvature,
+    least_squares_multipliers,
+)
+from mossp.methods.base import Method
+from mossp.oracles import Oracles
+from mossp.schedules import Schedule
+
+Vector = Any
+
+# Steps, as fractions of K, at which rho and mu are set: often while the iterates still travel.
+RETUNE_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
+
+
+def violation_target(tol: float, K: int) -> float:
+    """A quarter of the tolerance, and less from 10,000 steps on, like the K^{-1/4} of Theorem 3.1.
+
+    >>> violation_target(1e-2, 160_000)
+    0.00125
+    """
+    return tol / 4 * min(1.0, (10_000 / K) ** 0.25)
+
+
+def retune_steps(K: int, epoch: int = 0) -> tuple[int, ...]:
+    """Step numbers, which depend on K alone; with an anchor after 1, 2, 3, 4, 6, 8, ... epochs.
+
+    >>> retune_steps(6400)
+    (0, 100, 200, 400, 800, 1600, 3200, 4800)
+    >>> retune_steps(6400, epoch=500)
+    (0, 500, 1000, 1500, 2000, 3000, 4000, 6000)
+    """
+    if not epoch:
+        return tuple(sorted({int(fraction * K) for fraction in RETUNE_AT}))
+    doubling = [epoch << j for j in range((K // epoch).bit_length())]
+    return tuple(sorted({0, *(k for d in doubling for k in (d, d + d // 2) if k % epoch == 0)}))
+
+
+class Tuner(NamedTuple):
+    """What retuning needs besides the run itself."""
+
+    draws: Any  # mini-batches on which the smoothness of f is measured
+    K: Any
+    target: Any  # the violation that is aimed at
+    settled: Any  # the criticality below which the run has travelled its distance
+    k: Any  # the step that comes next
+    shorten: Any  # times the measured step
+
+
+def retune(
+    oracles: Oracles, method: Method, schedule: Schedule, state: Any, last: Witness,
+    reference: Vector, tuner: Tuner, batch_size: int,
+) -> tuple[Schedule, Any]:  # fmt: skip
+    """New rho and mu at the current point; `reference` is where they were set before."""
+    x, d, reg, first = state.x, state.memory.d, oracles.regularizer, tuner.k == 0
+    L = smoothness_ahead(oracles, method, x, d, tuner, batch_size)
+    rho, step, bend = jnp.zeros_like(L), 1 / L, jnp.zeros_like(L)
+    if oracles.m:
+        c = oracles.c(x)
+        trial = reg.prox_h(x - d / L, 1 / L)
+        # d + s_h - s_g, from the last step or, before the first, from a trial step of length 1/L
+        r = jnp.where(first, L * (reg.prox_g(x, 1 / L) - trial), d + last.s_h - last.s_g)
+        is_equality = jnp.arange(oracles.m) < oracles.m_E
+        felt = is_equality | (c >= 0) | (last.lam + last.rho * c > 0)
+        lam = oracles.active(least_squares_multipliers(oracles, x, r, felt.astype(x.dtype)))
+        if method.multipliers == 0:
+            bend = constraint_curvature(oracles, x, lam)
+            L = L + bend
+            step = 1 / L
+        else:
+            near = felt | first | could_be_met(oracles, x, c, reference)
+            weights = method.weights(state)
+            # The Lagrangian bends by the first, the penalty rho ||c||^2 / 2 by rho the second.
+            bend, penalty_bend = lax.map(
+                lambda q: constraint_curvature(oracles, x, q),
+                jnp.stack([lam, oracles.active(c) * weights]),
+            )
+            L = L + bend
+            rho, JJ = penalty(
+                oracles, method, schedule, x, trial, r, lam, near, weights, L, tuner
+            )  # fmt: skip
+            step = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
+    mu_end = jnp.ones_like(L)
+    if not method.momentum.vanishing:
+        mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * step))
+        if not method.momentum.averages:
+            mu_end = jnp.minimum(mu_end, 200 / tuner.K)
+        elif method.momentum.gradients == 1:
+            most = 0.5 / (concave_curvature(oracles, x) + bend)  # mu / alpha
+            step = jnp.minimum(step, schedule.alpha * most)
+            mu_end = jnp.minimum(mu_end, schedule.alpha * schedule.alpha_end * most / step)
+    mu_end = mu_end * method.settle
+    mu, eta = method.sizes(L, step * tuner.shorten)
+    change = lambda s: (s.rho, s.mu, s.eta, s.mu_end)  # noqa: E731
+    new = eqx.tree_at(change, schedule, (rho, mu, eta, mu_end))
+    ratio = new.at(tuner.k).mu / schedule.at(tuner.k).mu
+    return new, method.rescale(state, jnp.where(first, 1.0, ratio))
+
+
+def penalty(
+    oracles: Oracles, method: Method, schedule: Schedule, x: Vector, trial: Vector, r: Vector,
+    lam: Vector, near: Any, weights: Any, L: Any, tuner: Tuner,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(rho, ||J||^2 over the rows that are near)."""
+    c, first = oracles.c(x), tuner.k == 0
+    JJ = jacobian_scale(oracles, x, trial, near * weights)
+    # rho waits for rows that are met later: where none is near, it is set for them all.
+    unit = 1 / JJ
+    if oracles.m_E == 0:
+        everywhere = jacobian_scale(oracles, x, trial, jnp.ones_like(c) * weights)
+        unit = jnp.where(jnp.any(near), unit, 1 / everywhere)
+    if method.multipliers is None:
+        left = jnp.linalg.norm(r + jax.vjp(oracles.c, x)[1](lam)[0])
+        return strong_enough(schedule, c, lam, left, L * unit, oracles, tuner), JJ
+    rho = method.multipliers * L * unit
+    same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
+    return jnp.where(same, schedule.rho, rho), JJ
+
+
+def smoothness_ahead(
+    oracles: Oracles, method: Method, x: Vector, d: Vector, tuner: Tuner, batch_size: int
+) -> Any:
+    """Of f at x; where it is more than twice as large a step of that length ahead, there."""
+    reach = jnp.maximum(jnp.linalg.norm(x), 1.0)
+
+    def at(point: Vector) -> Any:
+        if method.momentum.full:
+            hessian = lambda v: oracles.along(oracles.full_gradient, point, v)  # noqa: E731
+            return spectral_norm(hessian, x.size, x.dtype)
+        return batch_smoothness(oracles, point, tuner.draws, batch_size)
+
+    def look(_: Any, carry: tuple[Any, Vector]) -> tuple[Any, Vector]:
+        L, point = carry
+        seen = at(point)
+        L = jnp.where(seen > 2 * L, seen, L)
+        # A loss without curvature still needs a finite step: x moves by at most 1000 ||x||.
+        L = jnp.maximum(L, 1e-3 * jnp.linalg.norm(d) / reach)
+        L = jnp.maximum(L, jnp.finfo(x.dtype).tiny ** 0.5)
+        step = -d / L
+        return L, x + step * jnp.minimum(1.0, reach / jnp.maximum(jnp.linalg.norm(step), 1e-300))
+
+    # Ahead only of the first step: later ones are short.
+    looks = jnp.where(tuner.k == 0, 2, 1)
+    return lax.fori_loop(0, looks, look, (jnp.zeros((), x.dtype), x))[0]
+
+
+def strong_enough(
+    schedule: Schedule, c: Vector, lam: Vector, left: Any, unit: Any, oracles: Oracles,
+    tuner: Tuner,
+) -> Any:  # fmt: skip
+    """rho of a penalty; `unit` is L / ||J||^2 and `left` what the multipliers leave of u."""
+    first = tuner.k == 0
+    stronger = jnp.where(first | (left > tuner.settled), 0.0, 4 * schedule.rho)
+    strongest = jnp.maximum(jnp.maximum(tuner.K / 10, 5) * unit, stronger)
+    # At a standstill rho c(x) is the multiplier, too; the larger estimate is the safer one.
+    felt = jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.active(c)))
+    length = jnp.maximum(jnp.linalg.norm(lam), felt)
+    return jnp.clip(length / tuner.target, 5 * unit, strongest)
+
+
+def concave_curvature(oracles: Oracles, x: Vector) -> Any:
+    """How much g bends at x: the derivative of v = (x - prox_{t g}(x)) / t for a small t."""
+    t = jnp.finfo(x.dtype).eps ** 0.25
+
+    def bent(v: Vector) -> Vector:
+        moved = jax.jvp(lambda x: oracles.regularizer.prox_g(x, t), (x,), (v,))[1]
+        return (v - moved) / t
+
+    bend = spectral_norm(bent, x.size, x.dtype)
+    # Kinks bend by 1 / t, which says nothing of the pieces between them.
+    smallest = jnp.finfo(x.dtype).tiny ** 0.5
+    return jnp.where(jnp.isfinite(bend) & (bend < 0.5 / t), bend, 0.0) + smallest
+
+
+def jacobian_scale(oracles: Oracles, x: Vector, trial: Vector, rows: Vector) -> Any:
+    """||J||^2 at x; where it vanishes, as at x = 0 for the sphere, at a point a step away."""
+
+    def at(point: Vector) -> Any:
+        return oracles.jacobian_norm_squared(point, rows)
+
+    aside = x + 0.1 * jnp.maximum(jnp.linalg.norm(x), 1.0) * start_vector(x.size, x.dtype)
+    here, ahead, beside = lax.map(at, jnp.stack([x, trial, aside]))
+    smallest = jnp.finfo(x.dtype).tiny ** 0.5
+    return jnp.where(here > 1e-8 * beside, here, jnp.maximum(ahead, beside)) + smallest
+
+
+def could_be_met(oracles: Oracles, x: Vector, c: Vector, reference: Vector) -> Vector:
+    """Rows that are violated, or that 8 times the last stretch of the path would reach.
+
+    Counting the others would make mu needlessly small: ||x||^2 <= 1e4 has a gradient of 200 where
+    it is active, and a small one where a solution that never meets it lies.
+    """
+    if oracles.m == oracles.m_E:
+        return jnp.ones(oracles.m, bool)
+    _, backward = jax.vjp(oracles.c, x)
+    lengths = lax.map(lambda e: jnp.linalg.norm(backward(e)[0]), jnp.eye(oracles.m, dtype=x.dtype))
+    return c + lengths * 8 * jnp.linalg.norm(x - reference) > 0

@@ -1,0 +1,151 @@
+"""Whether a point is on its way to infinity: the objective has no minimiser there.
+
+On separable data the logistic loss falls for ever along some ray x + t d, and its gradient vanishes
+on the way; a regulariser that is constant beyond some size (MCP, SCAD, capped l1, none at all) does
+not stop it. However small the residual of a point on that ray, it is no answer. Two rays are tried,
+both over the entries where the regulariser is flat: d = x, and Newton's direction, which leaves
+entries alone that do have a limit. At a minimum that one is next to nothing.
+
+A loss may also reach its minimum on a ray and stay there (a hinge): that is an answer. It gets
+there at a certain length T, like (T - t)^p, and at 3 T / 4 is still well above; what tends to its
+infimum is next to it by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from mossp._base.programs import compiled
+from mossp.certificates.feasibility import on_host
+from mossp.certificates.stationarity import ACTIVE
+from mossp.newton.polish import DENSE, Polisher, tangential
+from mossp.oracles import Oracles
+
+Vector = Any
+
+# Of x, by which it is lengthened. A point with a small gradient may be far from its minimum: if the
+# loss rises at all along the ray, then within 1e12 times the length of x.
+LENGTHS = tuple(4.0**j / 8 for j in range(22))
+SOME_LENGTHS = LENGTHS[:6]  # of Newton's direction, whose errors grow with it
+ROUNDING = 16  # units of rounding in a mean over the rows
+SHORTEST = -52.0  # the logarithm to base 2 of the smallest length that is told from 0
+SMALLEST = 1e-6  # part of x at which a loss that underflows at x is looked at
+HALVINGS = 12  # of the interval of such logarithms
+NEAR = 1 / 32  # of the way down that may be left at 3 T / 4: a smoothed hinge leaves a 16th
+
+ADVICE = (
+    "There is no minimiser: the loss falls for ever along a ray to infinity on which neither the "
+    "regulariser nor a constraint grows (are the data separable?). Add a regulariser that grows "
+    "(mossp.L1, or mossp.Ball around this one), a constraint such as x @ x <= r, or take a larger "
+    "lam."
+)
+
+
+class Point(NamedTuple):
+    """What is seen at a point of a ray."""
+
+    f: float
+    penalty: float  # h - g
+    h: float  # whose rounding the penalty has
+    violation: float
+
+
+def leads_to_infinity(
+    oracles: Oracles, x: Vector, q: Vector, tol: float, polisher: Polisher | None = None
+) -> bool:
+    """Whether the objective falls from x to infinity on a ray, and on without end.
+
+    q are the multipliers at x; a `polisher` finds the second ray.
+    """
+    x, q = np.asarray(x), np.asarray(q)
+    flat = flat_entries(oracles, x)
+    if not flat.any():
+        return False
+    ray = np.where(flat, x, 0)
+    if np.linalg.norm(ray) <= tol:  # nowhere near infinity: 0, as far as tol can tell
+        return False
+    if falls_without_end(oracles, x, ray, tol, LENGTHS):
+        return True
+    if polisher is None or np.count_nonzero(flat) > DENSE:
+        return False
+    newton, size = newton_direction(polisher, x, q, flat), float(np.linalg.norm(ray))
+    length = float(np.linalg.norm(newton))
+    if not np.sqrt(np.finfo(x.dtype).eps) * size < length < np.inf:
+        return False
+    newton = newton * max(size / length, 1.0)
+    return falls_without_end(oracles, x, newton, tol, SOME_LENGTHS)
+
+
+def newton_direction(
+    polisher: Polisher, x: np.ndarray, q: np.ndarray, flat: np.ndarray
+) -> np.ndarray:
+    """Newton's step for f over some entries, along the constraints that hold with equality."""
+    at, (S,) = polisher.look(x, q), np.nonzero(flat)
+    H = polisher.hessian(at, S)[S]
+    K = at.J[polisher.is_equality | (at.c >= -ACTIVE)][:, S]
+    direction, slopes = np.zeros(len(x)), at.gradient + at.q @ at.J
+    direction[S] = tangential((H + H.T) / 2, K, -slopes[S], np.zeros(len(K)))[0]
+    return direction
+
+
+def flat_entries(oracles: Oracles, x: np.ndarray) -> np.ndarray:
+    """The nonzero entries in which h - g has the slope 0."""
+    regularizer = on_host(oracles)
+    s_g = np.asarray(regularizer.subgradient_g(x), np.float64)
+    s_h = np.asarray(regularizer.nearest_h(x, s_g), np.float64)
+    resolution = ROUNDING * float(np.finfo(x.dtype).eps) * np.abs(s_g).max(initial=0.0)
+    return (x != 0) & (np.abs(s_h - s_g) <= resolution)
+
+
+def falls_without_end(
+    oracles: Oracles, x: np.ndarray, ray: np.ndarray, tol: float, lengths: tuple[float, ...]
+) -> bool:
+    """Whether f falls along the ray, with nothing against it, and never reaches an end."""
+
+    def at(t: float) -> Point:
+        point = np.asarray(x + t * ray, x.dtype)
+        return Point(*(float(value) for value in jax.device_get(_seen(oracles, point))))
+
+    first = last = at(0.0)
+    if not np.isfinite(first).all():
+        return False
+    eps = ROUNDING * float(np.finfo(x.dtype).eps)
+    resolution = eps * abs(first.f)
+    for t in lengths:
+        now = at(t)
+        flat = now.penalty <= first.penalty + eps * (now.h + first.h)
+        feasible = now.violation <= max(tol, first.violation)
+        falls = now.f <= last.f + resolution
+        if not (np.isfinite(now).all() and flat and feasible and falls):
+            return False
+        before, last = last, now
+    way = first.f - last.f
+    if way <= resolution:
+        return underflows(at, first.f, eps)
+    if before.f - last.f > resolution:
+        return True
+    low, high = SHORTEST, float(np.log2(lengths[-1]))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        above = at(2.0**middle).f - last.f > resolution
+        low, high = (middle, high) if above else (low, middle)
+    return at(0.75 * 2.0**high).f - last.f <= NEAR * way
+
+
+def underflows(at: Callable[[float], Point], end: float, eps: float) -> bool:
+    """Whether a loss that no longer changes along the ray of x was next to nothing on its way."""
+    size = 0.5
+    while at(size - 1).f == end and size > SMALLEST:
+        size /= 2
+    left = at(size - 1).f - end
+    return 0 < left <= eps * (at(-1.0).f - end)
+
+
+@compiled
+def _seen(oracles: Oracles, x: Vector) -> tuple[Any, ...]:
+    reg = oracles.regularizer
+    return oracles.full_value(x), reg(x), reg.h(x), oracles.violation(x)

@@ -1,0 +1,53 @@
+"""method="auto": which method, estimator and phases for a problem.
+
+    data                      method                                     afterwards
+    finite, or none at all    sqp-dc, or mossp-al beyond 32 constraints  polished once F settles,
+                              with SVRG gradients; full ones where       judged at 1e-10
+                              these are cheap
+    Sampler, Stream           the same methods with recursive momentum   judged at 1e-2
+                              and steps that settle; mossp-r without
+                              constraints
+
+A schedule other than "auto", or output="random", is the paper's: mossp-r is then what runs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mossp.estimators import SVRG, Full, Momentum, Recursive
+from mossp.methods import METHODS, SQPDC, Method, MoSSPAL
+from mossp.oracles import Oracles
+from mossp.schedules import Rule
+
+FEW_CONSTRAINTS = 32  # a step of sqp-dc solves systems of this size
+FEW_ROWS = 256  # whose full gradient costs little more than a mini-batch's
+
+
+class Choice(NamedTuple):
+    method: Method
+    name: str
+    polish: bool
+    why: str
+
+
+def choose(oracles: Oracles, samples: int | None, rule: Rule, output: str) -> Choice:
+    """The best way known to solve this problem without tuning."""
+    if not rule.tuned or output == "random":
+        why = "recursive momentum: a setting of the paper was asked for"
+        return Choice(METHODS["mossp-r"](), "mossp-r", False, why)
+    momentum: Momentum = Recursive()
+    if oracles.exact:
+        momentum = Full() if samples is None or samples <= FEW_ROWS else SVRG()
+    method: Method
+    if not oracles.exact and not oracles.m:
+        method, name = METHODS["mossp-r"](), "mossp-r"
+    elif oracles.m <= FEW_CONSTRAINTS:
+        method, name = SQPDC(momentum=momentum), "sqp-dc"
+    else:
+        method, name = MoSSPAL(momentum=momentum), "mossp-al"
+    what = "no data" if samples is None else f"{samples} rows"
+    what = what if oracles.exact else "samples without end"
+    kind = {"Full": "full", "SVRG": "SVRG", "Recursive": "recursive"}[type(momentum).__name__]
+    many = f"{oracles.m} constraint{'s' * (oracles.m != 1)}"
+    return Choice(method, name, oracles.exact, f"{kind} gradients: {what}, {many}")

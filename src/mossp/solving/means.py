@@ -1,0 +1,93 @@
+"""Whether a loss is what padding, weights and full gradients rely on: a mean over rows.
+
+The loss of some rows together must be the mean of their losses one by one. Rows are taken from all
+over the data, since the first ones may be of one class or have no weight; they are looked at
+together, in small groups that mix them, and one by one, at random points.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base import keys
+from mossp._base.programs import compiled
+from mossp._base.structure import with_dtype
+from mossp.data import Sampler, Stream, is_rows, map_rows
+from mossp.functions import is_own
+from mossp.oracles import Oracles
+from mossp.problem import Problem
+
+PyTree = Any
+Vector = Any
+
+ROWS = 48  # looked at: half of them at equal distances, half of them at random
+GROUP = 3  # rows in a small group
+POINTS = 3
+# How far rounding may part the two, relative to the losses of single rows.
+ROUNDING = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
+
+
+def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> None:
+    """Raise ValueError where the loss of some rows is not the mean of their losses."""
+    if problem.data is None or is_own(problem.loss):
+        return
+    rows = some_rows(problem, oracles, dtype)
+    sizes = {np.shape(a)[0] if np.ndim(a) else 0 for a in jax.tree.leaves(rows, is_leaf=is_rows)}
+    if len(sizes) != 1 or sizes & {0, 1}:
+        return  # a sampler may hand out anything; for one row a sum is a mean
+    count = sizes.pop()
+    # Off x0, where a loss may be 0 on every row.
+    noise = keys.generator(0, keys.Purpose.CHECK, number=1).standard_normal((POINTS, len(x0)))
+    size = 0.1 * max(1.0, float(np.linalg.norm(x0)) / np.sqrt(len(x0)))
+    points = jnp.asarray(x0 + size * noise, dtype)
+    whole, groups, single = (np.asarray(v, float) for v in _losses(oracles, points, rows))
+    enough = ROUNDING[np.dtype(dtype)] * np.abs(single).max(axis=1)
+    in_groups = single[:, : groups.shape[1] * GROUP].reshape(POINTS, GROUP, -1).mean(axis=1)
+    for together, apart, number in ((groups, in_groups, GROUP), (whole, single.mean(1), count)):
+        together, apart = together.reshape(POINTS, -1), apart.reshape(POINTS, -1)
+        off = np.abs(together - apart) - enough[:, None]
+        if np.isfinite(off).any() and np.nanmax(np.where(np.isfinite(off), off, -np.inf)) > 0:
+            place = np.unravel_index(np.argmax(np.where(np.isfinite(off), off, -np.inf)), off.shape)
+            raise ValueError(
+                f"The loss must be the mean over the rows of a batch, but on {number} rows it is "
+                f"{together[place]:.6g} while the mean of its values row by row is "
+                f"{apart[place]:.6g}: use jnp.mean, not jnp.sum. Where it divides by the weights "
+                "of the batch, sum(w * l) / sum(w), scale the weights so that their mean over all "
+                "rows is 1, give them as an array of data, and write jnp.mean(w * l)."
+            )
+
+
+def some_rows(problem: Problem, oracles: Oracles, dtype: Any) -> PyTree:
+    """Up to ROWS rows, of which every third belongs to one group."""
+    if isinstance(problem.data, Stream):
+        return jax.tree.map(lambda a: a[:ROWS], with_dtype(problem.data.peek()[0], dtype))
+    rng = keys.generator(0, keys.Purpose.CHECK)
+    if isinstance(problem.data, Sampler):
+        return problem.data.fn(keys.jax_keys(rng), ROWS)
+    N = problem.samples or 1
+    spread = np.linspace(0, N - 1, min(ROWS // 2, N)).astype(int)
+    chosen = np.union1d(spread, rng.choice(N, min(ROWS // 2, N), replace=False))
+    return map_rows(lambda a: a[chosen], oracles.source.arrays)
+
+
+@compiled
+def _losses(oracles: Oracles, points: Any, rows: PyTree) -> tuple[Any, Any, Any]:
+    """The losses of all rows, of groups of GROUP, and of single rows, at each point."""
+    count = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
+    groups = count // GROUP
+
+    def of(x: Vector, places: Any) -> Any:
+        return oracles.f(x, map_rows(lambda a: a[places], rows))
+
+    def at(x: Vector) -> tuple[Any, Any, Any]:
+        # Rows of a group lie far apart: i, i + groups, i + 2 groups.
+        mixed = jnp.arange(groups * GROUP).reshape(GROUP, groups).T
+        single = jnp.arange(count)[:, None]
+        each = lambda places: jax.lax.map(lambda p: of(x, p), places)  # noqa: E731
+        return oracles.f(x, rows), each(mixed), each(single)
+
+    return jax.lax.map(at, points)
