@@ -28,10 +28,12 @@ DEEPEST_META = 100  # levels; a tree of arrays takes two for each of its own
 class CheckpointError(Exception):
     """A checkpoint could not be written, read, or does not belong to this run.
 
-    `result` is the run's result so far when writing failed in the middle of one.
+    `result` is the run's result so far when writing failed in the middle of one, and `state` the
+    state that it is made from.
     """
 
     result: Any = None
+    state: Any = None
 
 
 def previous(path: Path) -> Path:

@@ -1,14 +1,16 @@
 """What a solve may spend: its clock, its samples, and whether it was told to stop.
 
-One object is handed down to whatever takes long. Steps look at it between chunks; polishing before
-every pass over the data, since one Newton step may cost more than all steps of a run.
+One value is handed down to whatever takes long. Steps ask it between chunks; polishing before every
+pass over the data, since one Newton step may cost more than all steps of a run.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mossp._base.interrupt import Interrupt
@@ -20,34 +22,70 @@ class UsedUp(Exception):
     """Raised by `Budget.allow`; the message says what was used up."""
 
 
+class Clock:
+    """The seconds of a run, those of an earlier part of it included.
+
+    >>> Clock(spent=2.0).seconds() >= 2.0
+    True
+    """
+
+    def __init__(self, spent: float = 0.0) -> None:
+        self._began = time.perf_counter() - spent
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def restart(self) -> None:
+        self._began = time.perf_counter()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done inside is not counted: compilation, which a user's budget is not about."""
+        shown = self.seconds()
+        try:
+            yield
+        finally:
+            self._began = time.perf_counter() - shown
+
+
+@dataclasses.dataclass(frozen=True)
 class Budget:
-    """A clock that runs, the samples that polishing may cost, and a report of what it does.
+    """A clock, the samples that polishing may cost, and who is told what it does.
 
-    seconds   on the clock, which `start` sets: compilation before a run is not counted
-    samples   gradients that polishing may cost per replica, Hessian-vector products included at
-              PRODUCT each
+    Attributes:
+    ----------
+    clock
+        Shared by all copies of a budget.
+    interrupt
+        Notes signals, and that a callback asked for an end.
+    limit
+        In seconds.
+    samples
+        Gradients that polishing may cost per replica, Hessian-vector products included at PRODUCT
+        each.
+    observer
+        Called with what polishing has reached; True asks for an end.
 
+    Examples:
+    --------
     >>> budget = Budget(samples=100)
     >>> budget.allow(90)
     >>> budget.late
     False
     """
 
-    def __init__(
-        self, interrupt: Interrupt | None = None, seconds: float = math.inf,
-        samples: float = math.inf, report: Callable[..., bool] | None = None,
-    ) -> None:  # fmt: skip
-        self.interrupt = interrupt or Interrupt()
-        self.limit, self.samples, self._report = seconds, samples, report
-        self.stopped = False  # by the callback
-        self.start(0.0)
+    clock: Clock = dataclasses.field(default_factory=Clock)
+    interrupt: Interrupt = dataclasses.field(default_factory=Interrupt)
+    limit: float = math.inf
+    samples: float = math.inf
+    observer: Callable[..., bool] | None = None
 
-    def start(self, spent: float) -> None:
-        """The clock shows `spent` seconds now."""
-        self._clock = time.perf_counter() - spent
+    def observed(self, observer: Callable[..., bool] | None) -> Budget:
+        """The same budget, whose reports go to this observer."""
+        return dataclasses.replace(self, observer=observer)
 
     def seconds(self) -> float:
-        return time.perf_counter() - self._clock
+        return self.clock.seconds()
 
     @property
     def late(self) -> bool:
@@ -56,10 +94,10 @@ class Budget:
     @property
     def received(self) -> bool:
         """Whether a signal or the callback asks for an end."""
-        return self.stopped or self.interrupt.received is not None
+        return self.interrupt.requested
 
     def allow(self, cost: float) -> None:
-        """UsedUp unless there is time, and `cost` samples are within the budget."""
+        """Raise UsedUp unless there is time, and `cost` samples are within the budget."""
         if self.received:
             raise UsedUp("it was stopped")
         if self.late:
@@ -68,6 +106,6 @@ class Budget:
             raise UsedUp("the gradients were used up")
 
     def report(self, *seen: Any) -> None:
-        """Tells those who look on what is done; they may ask for an end."""
-        if self._report is not None and not self.stopped:
-            self.stopped = self._report(*seen)
+        """Tell the observer what is done; it may ask for an end."""
+        if self.observer is not None and not self.interrupt.stopped and self.observer(*seen):
+            self.interrupt.stop()

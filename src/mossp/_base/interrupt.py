@@ -24,7 +24,8 @@ class Interrupt:
     """
 
     def __init__(self) -> None:
-        self.received: str | None = None
+        self.received: str | None = None  # the name of the first signal
+        self.stopped = False  # whether a callback asked for an end
         self._before: dict[int, Any] = {}
         self._pipe: Pipe | None = None
 
@@ -45,6 +46,15 @@ class Interrupt:
             self._pipe.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def stop(self) -> None:
+        """As a signal does, for a callback."""
+        self.stopped = True
+
+    @property
+    def requested(self) -> bool:
+        """Whether anyone asked for an end."""
+        return self.stopped or self.received is not None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:

@@ -1,1 +1,1 @@
-"""The only loop: compiled steps, their random draws, what is watched between chunks, checkpoints."""
+"""The only loop: compiled steps, random draws, what is watched between chunks, checkpoints."""

@@ -1,113 +1,65 @@
-"""A run in a file: what is saved, and whether a saved run is this run."""
+"""A run on disk: a file that knows which problem and settings it belongs to.
+
+What is in it is the caller's: arrays, and what JSON can hold, checked against a layout before any
+of it is used.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from mossp._base import archive, layout
 from mossp._base.archive import CheckpointError
-from mossp.certificates.certificate import Witness
-from mossp.engine.watch import Watch
-from mossp.newton.polish import Polished
+
+PyTree = Any
 
 KIND = "mossp checkpoint"
-SPENT = 4  # of polishing: gradients, Hessian products, the step of the last attempt, cost in vain
-LAYOUT = {
-    "fingerprint": str,
-    "k": int,
-    "anchors": int,
-    "notes": layout.Each(str),
-    "extra": {
-        "seconds": float,
-        "polishing": {"found": layout.Each(list, named=True), "spent": layout.Each(int)},
-    },
-}
 
 
-def save(
-    path: Path, watch: Watch, mark: str, more: dict[str, np.ndarray], extra: dict[str, Any]
-) -> None:
-    """`more` are arrays, and `extra` what JSON can hold, that the caller wants back."""
-    leaves = jax.tree.leaves(watch.loop.carry())
-    arrays = more | {f"carry/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    for i, column in enumerate(zip(*watch.history, strict=True)):
-        arrays[f"history/{i}"] = np.array(column)
-    if watch.best is not None:
-        arrays |= {f"best/{i}": leaf for i, leaf in enumerate(jax.tree.leaves(watch.best))}
-    arrays["trouble"] = np.stack([watch.lost, watch.diverged])
-    arrays |= {f"frozen/{r}": x for r, x in watch.frozen.items()}
-    meta = {
-        "kind": KIND, "fingerprint": mark, "k": watch.loop.k, "anchors": watch.loop.anchors,
-        "notes": watch.notes, "extra": extra,
-    }  # fmt: skip
-    archive.save(path, arrays, meta)
+class Saved(NamedTuple):
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
+    warning: str  # where the last file was damaged and the one before it was read
 
 
-def take_up(
-    path: Path, watch: Watch, mark: str, force: bool
-) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """Put the saved run in place of the fresh one; None if there is none."""
+def save(path: Path, mark: str, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    """Write a run beside the last one and rename it; `mark` is the fingerprint of its problem."""
+    archive.save(path, arrays, meta | {"kind": KIND, "fingerprint": mark})
+
+
+def load(path: Path, mark: str, force: bool, expected: dict[str, Any]) -> Saved | None:
+    """The run saved there; None if there is none, CheckpointError if it is of another problem."""
     if not (path.exists() or archive.previous(path).exists()):
         return None
     arrays, meta, warning = archive.load(path)
     if meta.get("kind") != KIND:
         raise CheckpointError(f"{path} is not a checkpoint of a run.")
     try:
-        layout.check(meta, LAYOUT)
-        if meta["fingerprint"] != mark and not force:
-            raise CheckpointError(
-                f"{path} comes from another problem or other settings: name another file, or give "
-                "resume=False to start anew or resume='force' to go on from it all the same."
-            )
-        fresh = watch.loop.carry()
-        carry = rebuilt(arrays, "carry", fresh)
-        if carry is None:
-            raise CheckpointError(f"{path} holds arrays of other shapes than this problem's.")
-        if not (0 <= meta["k"] <= watch.loop.events.K and 0 <= meta["anchors"] < 2**63):
-            raise layout.LayoutError("its step is none of this run")
-        count, n = watch.loop.replicas, fresh.last.x.shape[1]
-        trouble = layout.array(arrays, "trouble", "b", (2, count))
-        frozen = {
-            r: layout.array(arrays, f"frozen/{r}", "f", (n,))
-            for r in np.flatnonzero(trouble[0]).tolist()
-        }
-        length = len(layout.array(arrays, "history/0", "iu", (None,)))
-        columns = [
-            layout.array(arrays, f"history/{i}", "iuf", (length, *(count,) * (i > 2)))
-            for i in range(6)
-        ]
-        check_polishing(arrays, meta["extra"]["polishing"], fresh.last)
+        layout.check(meta, {"fingerprint": str, **expected})
     except layout.LayoutError as error:
-        raise CheckpointError(f"{path} is not a checkpoint that mossp saved: {error}.") from None
-    watch.loop.restart_from(carry, meta["k"], meta["anchors"])
-    watch.lost, watch.diverged = (row.copy() for row in trouble)
-    watch.frozen = frozen
-    watch.history = [list(row) for row in zip(*columns, strict=True)]
-    watch.best = rebuilt(arrays, "best", (watch.first.objective, fresh.last))
-    watch.notes = meta["notes"] + ([warning] if warning else [])
-    return arrays, meta["extra"]
+        raise foreign(path, error) from None
+    if meta["fingerprint"] != mark and not force:
+        raise CheckpointError(
+            f"{path} comes from another problem or other settings: name another file, or give "
+            "resume=False to start anew or resume='force' to go on from it all the same."
+        )
+    return Saved(arrays, meta, warning)
 
 
-def check_polishing(arrays: dict[str, np.ndarray], saved: dict[str, Any], like: Witness) -> None:
-    """Raise LayoutError unless what was polished are witnesses of replicas of this run."""
-    if len(saved["spent"]) != SPENT:
-        raise layout.LayoutError("what it says about the cost of polishing is something else")
-    kinds = list(layout.fields_of(Polished, Polished._fields).values())[1:]
-    known = {str(r) for r in range(-1, len(like.x))}  # -1: found on another way than a replica's
-    for r, numbers in saved["found"].items():
-        if r not in known or len(numbers) != len(kinds):
-            raise layout.LayoutError("what it says about polishing is about another run")
-        for number, kind in zip(numbers, kinds, strict=True):
-            layout.check(number, kind, "polishing")
-        for i, part in enumerate(like):
-            layout.array(arrays, f"polished/{r}/{i}", "f", np.shape(part)[1:])
+def foreign(path: Path, error: layout.LayoutError) -> CheckpointError:
+    return CheckpointError(f"{path} is not a checkpoint that mossp saved: {error}.")
 
 
-def rebuilt(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:
+def flattened(name: str, tree: PyTree) -> dict[str, np.ndarray]:
+    """The leaves of a tree under names, as `rebuilt` reads them."""
+    return {f"{name}/{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+
+
+def rebuilt(arrays: dict[str, np.ndarray], name: str, like: PyTree) -> PyTree:
     """The tree saved under this name; None if it is absent, or of other shapes or types."""
     leaves, treedef = jax.tree.flatten(like)
     saved = [arrays.get(f"{name}/{i}") for i in range(len(leaves))]

@@ -3,16 +3,18 @@
 A chunk ends where the trace is due, where rho and mu are measured again, where an SVRG anchor is
 refreshed, or after a quarter of a second; none of this changes the iterates. Replicas are shared
 out over the cores: each shard has its own thread, and the compiled steps let go of Python's lock.
+
+Everything that changes is a `Position`: the loop itself is made once, and takes one position to the
+next.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -22,8 +24,10 @@ from mossp.data import Arriving, NoData
 from mossp.engine import steps
 from mossp.engine.draws import Block, Draws
 from mossp.engine.steps import Carry, Context, Observation
+from mossp.measuring.step_sizes import Tuner
 
 PyTree = Any
+T = TypeVar("T")
 
 CHUNK_SECONDS = 0.25  # how long Ctrl-C, a time budget or a progress bar may have to wait
 FIRST_CHUNK = 256  # steps, before the speed is known
@@ -48,6 +52,33 @@ class Events(NamedTuple):
     def traced(self, k: int) -> bool:
         """At equal distances, and where constants are measured: more often in the beginning."""
         return k % self.trace_every == 0 or k == self.K or k in self.retune_at
+
+    def anchored(self, k: int) -> bool:
+        return bool(self.anchor_every) and k % self.anchor_every == 0
+
+
+class Position(NamedTuple):
+    """Where a run stands: all that its next step depends on."""
+
+    k: int  # steps taken
+    carries: tuple[Carry, ...]  # of every shard
+    anchors: int = 0  # full gradients taken
+    prepared: int = -1  # the step for which what is due has been done
+
+
+class Chunk(NamedTuple):
+    """The steps that one shard took last, so that they can be taken again."""
+
+    first: int
+    carry: Carry  # before them
+    blocks: list[Block]
+
+
+class Advanced(NamedTuple):
+    position: Position
+    chunks: list[Chunk]  # of every shard
+    longest: int  # steps that the next chunk may have
+    ended: bool  # whether a stream has ended
 
 
 def shard_sizes(replicas: int, one_reader: bool) -> list[int]:
@@ -78,64 +109,62 @@ def group_size(source: Any, replicas: int, batch_size: int, length: int) -> int:
     return min(8, length, 1 << max(fitting, 1).bit_length() - 1)
 
 
-def observation(context: Context, carry: Carry, rows: PyTree) -> Observation:
-    values = np.asarray(steps.observe(context.oracles, carry, rows), np.float64)
-    seen = Observation(*values)
-    return seen._replace(finite=seen.finite == 1)
-
-
 class Shard:
     """Some replicas, with all that it takes to run them."""
 
-    def __init__(self, context: Context, carry: Carry, draws: Draws, batch_size: int) -> None:
-        self.context, self.carry, self.draws, self.batch_size = context, carry, draws, batch_size
+    def __init__(self, context: Context, draws: Draws, batch_size: int) -> None:
+        self.context, self.draws, self.batch_size = context, draws, batch_size
         source = context.oracles.source
         self.group = group_size(source, draws.replicas, batch_size, draws.length)
-        self._chunk: tuple[int, Carry, list[Block]] = (0, carry, [])
 
-    def advance(self, k: int, stop: int) -> int:
-        """Steps k, ..., stop - 1; returns the next step, before `stop` if a stream has ended."""
-        began, carry, blocks = k, self.carry, []
+    def advance(self, carry: Carry, k: int, stop: int) -> tuple[Carry, int, Chunk]:
+        """Steps k, ..., stop - 1; the next step is before `stop` where a stream has ended."""
+        chunk = Chunk(k, carry, [])
         while k < stop and (block := self.draws.containing(k)) is not None:
-            blocks.append(block)
+            chunk.blocks.append(block)
             end = block.next_kept(k, min(block.end, stop))
             # Dispatched, not waited for: the next block is drawn while this one runs.
             carry, k = self._steps(carry, block, k, end), end
-        self._chunk = (began, self.carry, blocks)
-        self.carry = jax.block_until_ready(carry)
-        return k
+        return jax.block_until_ready(carry), k, chunk
 
-    def compile(self, k: int) -> None:
+    def compile(self, carry: Carry, k: int) -> None:
         """Everything that a step needs, without taking one."""
         block = self.draws.containing(k)
         if block is not None:
-            jax.block_until_ready(self._steps(self.carry, block, k, k))
+            jax.block_until_ready(self._steps(carry, block, k, k))
 
-    def replay(self, until: int) -> Carry:
-        """The last chunk again, only up to step `until`."""
-        k, carry, blocks = self._chunk
+    def observe(self, carry: Carry, rows: PyTree) -> Observation:
+        values = np.asarray(steps.observe(self.context.oracles, carry, rows), np.float64)
+        seen = Observation(*values)
+        return seen._replace(finite=seen.finite == 1)
+
+    def replay(self, chunk: Chunk, until: int) -> Carry:
+        """A chunk again, only up to step `until`."""
+        k, carry, blocks = chunk
         for block in blocks:
             end = min(block.end, until)
             if k < end:
                 carry, k = self._steps(carry, block, k, end), end
         return carry
 
-    def last_finite(self, place: int, k: int, rows: PyTree) -> tuple[int, Any, Any]:
+    def last_finite(
+        self, chunk: Chunk, carry: Carry, place: int, k: int, rows: PyTree
+    ) -> tuple[int, Any, Any]:
         """The last step before k after which all was finite for this replica, and its points.
 
         The second point is that of the step after it.
 
-        Steps are repeatable, so that bisection over the length of the last chunk finds it.
+        Steps are repeatable, so that bisection over the length of the chunk finds it.
         """
-        low, high = self._chunk[0], k
-        x, after = (carry.state.x[place] for carry in (self._chunk[1], self.carry))
+        low, high = chunk.first, k
+        x, after = (each.state.x[place] for each in (chunk.carry, carry))
         while high - low > 1:
             middle = (low + high) // 2
-            carry = self.replay(middle)
-            if observation(self.context, carry, rows).finite[place]:
-                low, x = middle, carry.state.x[place]
+            again = self.replay(chunk, middle)
+            if self.observe(again, rows).finite[place]:
+                low, x = middle, again.state.x[place]
             else:
-                high, after = middle, carry.state.x[place]
+                high, after = middle, again.state.x[place]
         return low, np.asarray(x), np.asarray(after)
 
     def _steps(self, carry: Carry, block: Block, k0: int, k1: int) -> Carry:
@@ -147,20 +176,12 @@ class Shard:
 
 
 class Loop:
-    """A run on the host: where it stands, and how to take it to the next stop.
-
-    The caller looks at it between stops and decides what to do; `solve` does.
-    """
+    """Takes a position to the next stop; the caller decides between stops what to do."""
 
     def __init__(
-        self, shards: list[Shard], replicas: int, events: Events,
-        tuner: Callable[[Context, Carry, int], Carry] | None,
-    ) -> None:  # fmt: skip
+        self, shards: list[Shard], replicas: int, events: Events, tuner: Tuner | None
+    ) -> None:
         self.shards, self.replicas, self.events, self.tuner = shards, replicas, events, tuner
-        self.k = 0
-        self.anchors = 0  # full gradients taken
-        self.prepared = -1  # the step for which all that is due has been done
-        self.longest = FIRST_CHUNK
         self._pool = ThreadPoolExecutor(len(shards)) if len(shards) > 1 else None
         self._x64 = bool(jax.config.read("jax_enable_x64"))
 
@@ -168,76 +189,84 @@ class Loop:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def compile(self) -> None:
+    def compile(self, at: Position) -> Position:
         """All that steps need; what is due before the first one is done by the way."""
-        self.prepare_step()
-        self.shards[0].compile(self.k)  # the others share its program
+        at = self.prepare_step(at)
+        self.shards[0].compile(at.carries[0], at.k)  # the others share its program
+        return at
 
-    def prepare_step(self) -> None:
+    def prepare_step(self, at: Position) -> Position:
         """What is due before step k: constants measured again, an anchor refreshed."""
-        tune = self.tuner is not None and self.k in self.events.retune_at
-        anchor = bool(self.events.anchor_every) and self.k % self.events.anchor_every == 0
-        if self.k == self.prepared or not (tune or anchor):
-            return
-        self.prepared = self.k
+        tune = self.tuner is not None and at.k in self.events.retune_at
+        anchor = self.events.anchored(at.k)
+        if at.k == at.prepared or not (tune or anchor):
+            return at
 
-        def prepare(shard: Shard) -> None:
+        def prepare(shard: Shard, carry: Carry) -> Carry:
             if tune and self.tuner is not None:
-                shard.carry = self.tuner(shard.context, shard.carry, self.k)
+                tuner = self.tuner._replace(k=np.asarray(at.k, np.int32))
+                carry = steps.retune(shard.context, carry, tuner, batch_size=shard.batch_size)
             if anchor:
-                shard.carry = steps.refresh_anchor(shard.context, shard.carry)
+                carry = steps.refresh_anchor(shard.context, carry)
+            return carry
 
-        self.anchors += anchor
-        prepare(self.shards[0])  # compiles
-        self.each(prepare, self.shards[1:])
+        first = prepare(self.shards[0], at.carries[0])  # compiles
+        others = self._each(prepare, self.shards[1:], at.carries[1:])
+        return Position(at.k, (first, *others), at.anchors + anchor, at.k)
 
-    def to_next_stop(self) -> bool:
-        """Runs one chunk; False when a stream has ended."""
-        self.prepare_step()
-        stop = self.events.next_stop(self.k, self.longest)
+    def advance(self, at: Position, longest: int) -> Advanced:
+        """One chunk of at most `longest` steps."""
+        at = self.prepare_step(at)
+        stop = self.events.next_stop(at.k, longest)
         began = time.perf_counter()
-        k = self.each(lambda shard: shard.advance(self.k, stop), self.shards)[0]
-        if k > self.k:
+        done = self._each(lambda shard, c: shard.advance(c, at.k, stop), self.shards, at.carries)
+        carries, (k, *_), chunks = zip(*done, strict=True)
+        if k > at.k:
             spent = max(time.perf_counter() - began, 1e-6)
-            self.longest = max(FIRST_CHUNK, int(CHUNK_SECONDS * (k - self.k) / spent))
-        self.k = k
-        return k == stop
+            longest = max(FIRST_CHUNK, int(CHUNK_SECONDS * (k - at.k) / spent))
+        return Advanced(at._replace(k=k, carries=carries), list(chunks), longest, k < stop)
 
-    def each(self, function: Callable[[Shard], Any], shards: list[Shard]) -> list[Any]:
-        """The function of every shard, each in its own thread."""
+    def _each(self, function: Callable[[Shard, Carry], T], shards: Any, carries: Any) -> list[T]:
+        """The function of every shard and its carry, each in its own thread."""
         if self._pool is None or len(shards) < 2:
-            return [function(shard) for shard in shards]
+            return [function(shard, carry) for shard, carry in zip(shards, carries, strict=True)]
 
-        def with_precision(shard: Shard) -> Any:
+        def with_precision(shard: Shard, carry: Carry) -> T:
             with jax.enable_x64(self._x64):  # the setting is a thread's own
-                return function(shard)
+                return function(shard, carry)
 
-        return list(self._pool.map(with_precision, shards))
+        return list(self._pool.map(with_precision, shards, carries))
 
-    # What the caller sees: arrays with one entry a replica ---------------------------------
+    # What the caller sees: arrays with one entry per replica --------------------------------
 
-    def observe(self, rows: PyTree) -> Observation:
-        return self.joined([observation(s.context, s.carry, rows) for s in self.shards])
+    def observe(self, at: Position, rows: PyTree) -> Observation:
+        each = zip(self.shards, at.carries, strict=True)
+        return self.joined([shard.observe(carry, rows) for shard, carry in each])
 
-    def carry(self) -> Carry:
-        return self.joined([jax.device_get(shard.carry) for shard in self.shards])
+    def carry(self, at: Position) -> Carry:
+        return self.joined([jax.device_get(carry) for carry in at.carries])
 
     def joined(self, parts: list[PyTree]) -> PyTree:
         """Shards after one another, without the replicas that do not count."""
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: self.replicas], *parts)
 
-    def restart_from(self, carry: Carry, k: int, anchors: int) -> None:
-        """Take up a saved run; replicas that do not count keep their own carry."""
+    def at(self, fresh: Position, carry: Carry, k: int, anchors: int) -> Position:
+        """The position of a saved run; replicas that do not count keep their fresh carry."""
         size = self.shards[0].draws.replicas
 
-        def take(begin: int, saved: np.ndarray, own: Any) -> Any:
-            mine = saved[begin : begin + size]
-            return jax.numpy.asarray(np.concatenate([mine, np.asarray(own)[len(mine) :]]))
+        def mine(number: int, own: Carry) -> Carry:
+            def take(saved: np.ndarray, own: Any) -> Any:
+                part = saved[number * size : (number + 1) * size]
+                return jax.numpy.asarray(np.concatenate([part, np.asarray(own)[len(part) :]]))
 
-        for number, shard in enumerate(self.shards):
-            shard.carry = jax.tree.map(functools.partial(take, number * size), carry, shard.carry)
-        self.k, self.anchors = k, anchors
+            return jax.tree.map(take, carry, own)
 
-    def last_finite(self, replica: int, rows: PyTree) -> tuple[int, Any, Any]:
+        return Position(k, tuple(mine(i, own) for i, own in enumerate(fresh.carries)), anchors)
+
+    def last_finite(
+        self, at: Position, chunks: list[Chunk], replica: int, rows: PyTree
+    ) -> tuple[int, Any, Any]:
         number, place = divmod(replica, self.shards[0].draws.replicas)
-        return self.shards[number].last_finite(place, self.k, rows)
+        return self.shards[number].last_finite(
+            chunks[number], at.carries[number], place, at.k, rows
+        )

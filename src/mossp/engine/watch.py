@@ -1,17 +1,25 @@
-"""What is seen of a run: its trace, trouble with NaN or infinity, and the best point met."""
+"""What is seen of a run: its trace, trouble with NaN or infinity, and the best point met.
+
+A `Record` is a value that grows by observations, and saves and restores itself; a `Watch` makes the
+next record from one, with what it needs to look at a run.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base import layout
 from mossp._base.programs import compiled
 from mossp.certificates.certificate import Residuals, Witness, residuals
 from mossp.certificates.feasibility import into_domain, on_host
-from mossp.engine.loop import Loop
+from mossp.engine.checkpoint import flattened, rebuilt
+from mossp.engine.loop import Chunk, Loop, Position
 from mossp.engine.steps import Observation
 from mossp.oracles import Oracles
 from mossp.result import Trace
@@ -19,52 +27,29 @@ from mossp.result import Trace
 PyTree = Any
 
 GROWTH = 1e8  # ||x|| or ||c|| beyond this many times where they started: diverged
+COLUMNS = 6  # of the history: step, gradients, seconds; objective, violation, proximity by replica
 
 
-class Watch:
-    """The record of a run. One row an observation, one entry a replica."""
+class Record(NamedTuple):
+    """What has been seen so far: one row per observation, one entry per replica."""
 
-    def __init__(
-        self, oracles: Oracles, loop: Loop, rows: PyTree, start: np.ndarray, before: np.ndarray,
-        keep_best: bool, tol: float,
-    ) -> None:  # fmt: skip
-        """`start` is where the run starts, `before` where it was before phase one."""
-        self.oracles, self.loop, self.rows, self.tol = oracles, loop, rows, tol
-        self.start, self.before = start, before
-        self.history: list[list[Any]] = []
-        self.lost = np.zeros(loop.replicas, bool)
-        self.diverged = np.zeros(loop.replicas, bool)
-        self.frozen: dict[int, np.ndarray] = {}  # the last finite points of lost replicas
-        self.notes: list[str] = []
-        self.keeps_best = keep_best
-        self.best: tuple[np.ndarray, Witness] | None = None
-        self.first = self.look()
+    lost: np.ndarray  # replicas that met NaN or infinity
+    diverged: np.ndarray
+    history: tuple[tuple[Any, ...], ...] = ()
+    frozen: Mapping[int, np.ndarray] = {}  # the last finite points of lost replicas
+    notes: tuple[str, ...] = ()
+    best: tuple[np.ndarray, Witness] | None = None  # (score, witness), for output="best"
 
-    def look(self) -> Observation:
-        return self.loop.observe(self.rows)
+    @classmethod
+    def empty(cls, replicas: int) -> Record:
+        return cls(np.zeros(replicas, bool), np.zeros(replicas, bool))
 
     @property
     def given_up(self) -> np.ndarray:
         return self.lost | self.diverged
 
-    @property
-    def far_away(self) -> float:
-        """The length of x beyond which it has diverged, whatever led there."""
-        return GROWTH * (1 + float(np.linalg.norm(self.start)))
-
-    @property
-    def hopeless(self) -> bool:
-        return bool(self.given_up.all())
-
-    def record(self, seen: Observation, gradients: int, seconds: float) -> None:
-        self.history.append(
-            [self.loop.k, gradients, seconds, seen.objective, seen.violation, seen.proximity]
-        )
-        if self.keeps_best and self.loop.k:
-            self._keep_best(seen)
-
     def settling(self, part: float) -> bool:
-        """Whether F has changed since the last look by less than this part of its whole change."""
+        """Whether F has changed since the last observation by less than this part of all of it."""
         if len(self.history) < 3:
             return False
         first, before, now = (self.history[i][3] for i in (0, -2, -1))
@@ -77,23 +62,90 @@ class Watch:
         )
         return Trace(step, gradients, seconds, objective, violation, proximity, rows)
 
-    @np.errstate(over="ignore")
-    def find_trouble(self, seen: Observation) -> None:
-        """Replicas that are no longer finite, or have left for infinity."""
-        far_away = self.far_away
-        for r in np.flatnonzero(~seen.finite & ~self.lost).tolist():
-            self.lost[r] = True
-            step, x, after = 0, self.before, self.start
-            if self.loop.k:
-                step, x, after = self.loop.last_finite(r, self.rows)
-            self.frozen[r] = x
-            self.diverged[r] = np.linalg.norm(x) > far_away
-            if not self.diverged[r] and not self.notes:
-                self.notes.append(self._blame(x, after, step))
-        far = (seen.length > far_away) | (seen.violation > GROWTH * (1 + self.first.violation))
-        self.diverged |= far & seen.finite
+    # Checkpoints ---------------------------------------------------------------------------
 
-    def _blame(self, x: np.ndarray, after: np.ndarray, step: int) -> str:
+    def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """What a checkpoint keeps of it: arrays, and what JSON can hold."""
+        arrays = {"trouble": np.stack([self.lost, self.diverged])}
+        for i, column in enumerate(zip(*self.history, strict=True)):
+            arrays[f"history/{i}"] = np.array(column)
+        if self.best is not None:
+            arrays |= flattened("best", self.best)
+        arrays |= {f"frozen/{r}": x for r, x in self.frozen.items()}
+        return arrays, {"notes": list(self.notes)}
+
+    @classmethod
+    def restored(cls, arrays: dict[str, np.ndarray], meta: dict[str, Any], like: Witness) -> Record:
+        """The saved record; LayoutError where it is none of a run with such witnesses."""
+        count, n = like.x.shape
+        trouble = layout.array(arrays, "trouble", "b", (2, count))
+        frozen = {
+            r: layout.array(arrays, f"frozen/{r}", "f", (n,))
+            for r in np.flatnonzero(trouble[0]).tolist()
+        }
+        length = len(layout.array(arrays, "history/0", "iu", (None,)))
+        columns = [
+            layout.array(arrays, f"history/{i}", "iuf", (length, *(count,) * (i > 2)))
+            for i in range(COLUMNS)
+        ]
+        best = rebuilt(arrays, "best", (np.zeros(count), like))
+        lost, diverged = (row.copy() for row in trouble)
+        history = tuple(zip(*columns, strict=True))
+        return cls(lost, diverged, history, frozen, tuple(meta["notes"]), best)
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """What it takes to look at a run."""
+
+    oracles: Oracles
+    loop: Loop
+    rows: PyTree  # stand for the data; None where all of it is looked at
+    start: np.ndarray  # where the run starts
+    before: np.ndarray  # where it was before phase one
+    first: Observation
+    keeps_best: bool
+    tol: float
+
+    @property
+    def far_away(self) -> float:
+        """The length of x beyond which it has diverged, whatever led there."""
+        return GROWTH * (1 + float(np.linalg.norm(self.start)))
+
+    def observe(self, at: Position) -> Observation:
+        return self.loop.observe(at, self.rows)
+
+    def recorded(
+        self, record: Record, at: Position, seen: Observation, gradients: int, seconds: float
+    ) -> Record:
+        """The record with one more row."""
+        row = (at.k, gradients, seconds, seen.objective, seen.violation, seen.proximity)
+        record = record._replace(history=(*record.history, row))
+        if self.keeps_best and at.k:
+            record = record._replace(best=self._best(record, at, seen))
+        return record
+
+    @np.errstate(over="ignore")
+    def troubled(
+        self, record: Record, at: Position, seen: Observation, chunks: list[Chunk]
+    ) -> Record:
+        """The record with replicas that are no longer finite, or have diverged."""
+        lost, diverged, frozen = record.lost.copy(), record.diverged.copy(), dict(record.frozen)
+        notes = record.notes
+        for r in np.flatnonzero(~seen.finite & ~lost).tolist():
+            lost[r] = True
+            step, x, after = 0, self.before, self.start
+            if at.k:
+                step, x, after = self.loop.last_finite(at, chunks, r, self.rows)
+            frozen[r] = x
+            diverged[r] = np.linalg.norm(x) > self.far_away
+            if not diverged[r] and not notes:
+                notes = (self._blame(x, after, step, at.k),)
+        far = (seen.length > self.far_away) | (seen.violation > GROWTH * (1 + self.first.violation))
+        diverged |= far & seen.finite
+        return record._replace(lost=lost, diverged=diverged, frozen=frozen, notes=notes)
+
+    def _blame(self, x: np.ndarray, after: np.ndarray, step: int, k: int) -> str:
         """A sentence that names the function behind NaN or infinity, at the point after x."""
         for point, number in ((x, step), (after, step + 1)):
             if not np.isfinite(point).all():
@@ -101,43 +153,43 @@ class Watch:
             values = _values(self.oracles, jnp.asarray(point), self.rows)
             bad = [name for name, v in values.items() if not np.isfinite(np.asarray(v)).all()]
             if bad:
-                where = f"after {number} steps" if self.loop.k else "at the start"
+                where = f"after {number} steps" if k else "at the start"
                 return f"NaN or infinity came from {' and '.join(bad)} {where}."
         return f"NaN or infinity came up in step {step + 1}, on its mini-batch."
 
-    def _keep_best(self, seen: Observation) -> None:
+    def _best(self, record: Record, at: Position, seen: Observation) -> tuple[np.ndarray, Witness]:
         """For output="best": the observed point with the lowest F at violation <= tol."""
         # Behind every feasible point, by violation v: 1e300 (1 + v / (1 + v)) cannot overflow.
         infeasible = 1e300 * (1 + seen.violation / (1 + seen.violation))
         score = np.where(seen.violation <= self.tol, seen.objective, infeasible)
         score = np.where(np.isfinite(seen.objective), score, np.inf)
-        last = self.loop.carry().last
-        if self.best is None:
-            self.best = (score, last)
-            return
-        better = score < self.best[0]
+        last = self.loop.carry(at).last
+        if record.best is None:
+            return score, last
+        before, kept = record.best
+        better = score < before
 
         def choose(new: np.ndarray, old: np.ndarray) -> np.ndarray:
             return np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
-        self.best = (choose(score, self.best[0]), jax.tree.map(choose, last, self.best[1]))
+        return choose(score, before), jax.tree.map(choose, last, kept)
 
-    def judged(self, batch_size: int) -> list[Residuals]:
+    def judged(self, at: Position, batch_size: int) -> list[Residuals]:
         """What the last witness of every replica proves, on all of the data."""
-        carry = self.loop.carry()
+        carry = self.loop.carry(at)
         # As many witnesses as are judged at the end, by the same program.
         both = jax.tree.map(lambda *a: np.concatenate(a), carry.last, carry.random)
         judged = jax.device_get(residuals(self.oracles, both, None, batch_size=batch_size))
         return [jax.tree.map(lambda a, r=r: a[r], judged) for r in range(self.loop.replicas)]
 
-    def outputs(self, which: str) -> Witness:
+    def outputs(self, record: Record, at: Position, which: str) -> Witness:
         """The witness of every replica; lost replicas stand at their last finite point."""
-        carry = self.loop.carry()
+        carry = self.loop.carry(at)
         chosen: Witness = carry.random if which == "random" else carry.last
-        if which == "best" and self.best is not None:
-            chosen = self.best[1]
+        if which == "best" and record.best is not None:
+            chosen = record.best[1]
         chosen = jax.tree.map(np.array, chosen)
-        for r, x in self.frozen.items():
+        for r, x in record.frozen.items():
             chosen.x[r], chosen.y[r] = x, x
             chosen.s_h[r], chosen.s_g[r], chosen.lam[r], chosen.rho[r] = 0, 0, 0, 0
         regularizer = on_host(self.oracles)

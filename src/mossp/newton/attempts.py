@@ -7,10 +7,14 @@ goes on as long as it pays, and what has not paid is limited by a multiple of wh
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mossp._base import layout
 from mossp._base.budget import PRODUCT, Budget, UsedUp
 from mossp.certificates.certificate import Witness
 from mossp.newton.candidates import from_strong, spliced
@@ -20,7 +24,7 @@ from mossp.oracles import Oracles
 from mossp.regularizers.strength import strengths_in
 
 PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
-RIVAL = -1  # its place among the replicas in a checkpoint
+CANDIDATE = -1  # its place among the replicas in a checkpoint
 PREFERRED = (
     "The objective is lower on its way to infinity, where it has no minimum: this is a local "
     "minimum, the one that stronger regularisation leads to if there is one."
@@ -30,148 +34,77 @@ FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
 SHARE = 20
 # and in any case this many divided by the number of variables: some ten seconds.
 LITTLE = 10**10
-FEWEST_LOOKS = 4  # passes over the data, without which an attempt is not begun
+FEWEST_EVALUATIONS = 4  # passes over the data, without which an attempt is not begun
+SPENT = 4  # numbers that a checkpoint keeps of the cost
+
+# Called with a replica, x, F, the violation and the residual; True asks for an end.
+Observer = Callable[[int, np.ndarray, float, float, float], bool]
 
 
-class Polishing:
-    """The polishing of a run: every replica until it succeeds, and what that costs a replica."""
+class Attempts(NamedTuple):
+    """What polishing has found so far, and what it has cost per replica."""
 
-    def __init__(
-        self, oracles: Oracles, tol: float, budget: Budget | None = None, planned: float = np.inf
-    ) -> None:
-        """`planned` are the gradients that the run's steps take, all of them."""
-        self.oracles, self.tol, self.budget = oracles, tol, budget or Budget()
-        self.found: dict[int, Polished] = {}
-        self.rival: Polished | None = None  # the best of the further candidates
-        self.instead: Polished | None = None  # of all others, where these lead to infinity
-        self.gradients, self.products = 0, 0
-        self.tried = -1  # the step at which it was tried last
-        self.ended = ""  # what was used up by the last attempt that was cut short
-        self.replica = 0  # which one is being polished
-        self.least_seconds = 0.0  # that the first attempt may take to compile: as long as the steps
-        # Newton's method always arrives on a convex problem.
-        limited = max(SHARE * planned, LITTLE / oracles.structure.size)
-        self.affordable = np.inf if oracles.relaxable else limited
-        self.in_vain = 0  # what attempts have cost that led nowhere
+    found: Mapping[int, Polished] = MappingProxyType({})  # by replica
+    candidate: Polished | None = None  # the best of the further candidates
+    instead: Polished | None = None  # of all others, where these lead to infinity
+    gradients: int = 0
+    products: int = 0
+    tried: int = -1  # the step at which it was tried last
+    in_vain: int = 0  # what attempts have cost that led nowhere
+    ended: str = ""  # what was used up by the last attempt that was cut short
+    least_seconds: float = 0.0  # that a first attempt may take to compile: as long as the steps
 
     @property
     def cost(self) -> int:
         return self.gradients + PRODUCT * self.products
 
-    def polish(
-        self, oracles: Oracles, x: np.ndarray, patient: bool = True, last: bool = False,
-        tol: float | None = None,
-    ) -> Polished:  # fmt: skip
-        """One attempt, within what is affordable: half of that is kept for the last one."""
-        half = self.affordable / 2
-        patience = half if last else max(half - self.in_vain, 0) / 2
-        found = polish(oracles, x, tol or self.tol, patient, self.budget, patience, self.cost, last)
-        self.ended = found.ended or self.ended
-        return found
-
-    def count(self, *attempts: Polished, tol: float | None = None) -> None:
-        """Adds up what attempts have cost, side by side in as many replicas."""
-        gradients = max((a.gradients for a in attempts), default=0)
-        products = max((a.products for a in attempts), default=0)
-        self.gradients += gradients
-        self.products += products
-        if any(a.residual > (tol or self.tol) for a in attempts):
-            self.in_vain += gradients + PRODUCT * products
+    def certified(self, tol: float) -> list[Polished]:
+        """The KKT points known, the lowest first."""
+        every = [*self.found.values(), *([self.candidate] if self.candidate is not None else [])]
+        return sorted((f for f in every if f.residual <= tol), key=lambda found: found.value)
 
     @property
-    def possible(self) -> bool:
-        """Whether the budget has room for an attempt."""
-        looks = FEWEST_LOOKS * row_count(self.oracles)
-        seconds = self.budget.limit - self.budget.seconds()
-        first = 0.0 if self.tried >= 0 else self.least_seconds
-        return seconds > first and self.cost + looks <= self.budget.samples
-
-    def attempt(self, k: int, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
-        """Whether every replica that is not given up has led to a KKT point at tol."""
-        wanted = int(np.sum(~given_up))
-        if (k == self.tried and not last) or not self.possible:  # tried by the run it goes on from
-            return len(self.found) == wanted
-        attempts = []
-        for r in np.flatnonzero(~given_up).tolist():
-            if r in self.found:
-                continue
-            self.replica = r
-            patient = last or (k == 0 and self.oracles.convex)
-            found = self.polish(self.oracles, xs[r], patient, last)
-            attempts.append(found)
-            if found.residual <= self.tol or (last and found.improved):
-                self.found[r] = found
-        self.count(*attempts)
-        if not self.budget.received:  # else it is tried again by the run that goes on
-            self.tried = k
-        return len(self.found) == wanted
-
-    def relax(self, x: np.ndarray) -> None:
-        """The best critical point that answers without -g lead to; it is kept beside the run's."""
-        small = row_count(self.oracles) * len(x) <= FEW_NUMBERS
-        for part in PARTS if small else PARTS[1:2]:
-            relaxed = self.oracles.relaxed(np.asarray(part, x.dtype))
-            x = self.newton(relaxed, x).witness.x
-            self.consider(self.newton(self.oracles, x))
-
-    def refine(self, x: np.ndarray) -> None:
-        """Candidates that only the answers found give a reason for: exchanges, and paths.
-
-        Where F is lowest on the way to infinity, F does not say which answer is good: the one that
-        a path from strong regularisation leads to is taken, or else the lowest with a minimum.
-        """
-        regularizer = self.oracles.regularizer
-        if regularizer.counted(len(x)) and not self.stopped():
-            best = self.certified()[:1]
-            found = spliced(
-                self.oracles, best[0] if best else None, x, self.tol, self.newton, self.stopped
+    def message(self) -> str:
+        """What a result's message says of it."""
+        if self.found:
+            steps = max(found.steps for found in self.found.values())
+            polished = f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+            return f"{polished} {PREFERRED}" if self.instead is not None else polished
+        if self.cost == 0:
+            return "It ended early, and was not polished."
+        why = f": {self.ended}" if self.ended else ""
+        if self.candidate is not None:
+            return (
+                f"This is the answer that the convex part leads to; polishing the run ended{why}."
             )
-            self.consider(found)
-        known = self.certified()
-        if self.stopped() or not known or not strengths_in(regularizer):
-            return
-        if self.endless(known[0]):
-            candidates = [from_strong(self.oracles, x, self.newton), *known[1:]]
-            finite = (c for c in candidates if c and c.residual <= self.tol and not self.endless(c))
-            self.instead = next(finite, None)
+        return f"Polishing found nothing better{why}."
 
-    def newton(
-        self, oracles: Oracles, x: np.ndarray, tol: float | None = None, patient: bool = True
-    ) -> Polished:
-        """Polishing at the run's expense, for a candidate."""
-        found = self.polish(oracles, x, patient, tol=tol)
-        self.count(found, tol=tol)
-        return found
+    def into(self, outputs: Witness, values: np.ndarray, tol: float) -> np.ndarray:
+        """Put better points in place of the run's, whose F are the `values`; say which were.
 
-    def consider(self, found: Polished | None) -> None:
-        if found is None or found.residual > self.tol:
-            return
-        if self.rival is None or found.value < self.rival.value:
-            self.rival = found
+        A value is infinite where nothing is proved about a point: any that is certified is better.
+        """
+        better = np.zeros(len(values), bool)
+        for r, value in enumerate(values.tolist()):
+            own = found = self.found.get(r)
+            lowest = value if own is None else own.value if own.residual <= tol else np.inf
+            if self.candidate is not None and self.candidate.value < lowest:
+                found = self.candidate
+            found = self.instead or found
+            if found is None:
+                continue
+            better[r] = True
+            for mine, proved in zip(outputs, found.witness, strict=True):
+                mine[r] = proved
+        return better
 
-    def certified(self) -> list[Polished]:
-        """The KKT points known, the lowest first."""
-        every = [*self.found.values(), *([self.rival] if self.rival is not None else [])]
-        return sorted((f for f in every if f.residual <= self.tol), key=lambda found: found.value)
-
-    def endless(self, found: Polished) -> bool:
-        """Whether a point is on its way to infinity, as far as the budget allows to see."""
-        x, q = found.witness.x, found.witness.lam
-        polisher = Polisher(self.oracles, x, self.budget, before=self.cost)
-        try:
-            return leads_to_infinity(self.oracles, x, q, self.tol, polisher)
-        except UsedUp:
-            return False
-        finally:
-            self.gradients += polisher.gradients
-            self.products += polisher.products
-
-    def stopped(self) -> bool:
-        return self.budget.received or not self.possible
+    # Checkpoints ---------------------------------------------------------------------------
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What a checkpoint keeps of it: arrays, and what JSON can hold."""
-        kept = dict(self.found) if self.rival is None else {**self.found, RIVAL: self.rival}
+        kept = dict(self.found)
+        if self.candidate is not None:
+            kept[CANDIDATE] = self.candidate
         arrays = {
             f"polished/{r}/{i}": np.asarray(part)
             for r, found in kept.items()
@@ -181,44 +114,181 @@ class Polishing:
         spent = [self.gradients, self.products, self.tried, self.in_vain]
         return arrays, {"found": numbers, "spent": spent}
 
-    def take_up(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> None:
-        self.gradients, self.products, self.tried, self.in_vain = saved["spent"]
+    @classmethod
+    def restored(
+        cls, arrays: dict[str, np.ndarray], saved: dict[str, Any], like: Witness
+    ) -> Attempts:
+        """The saved attempts; LayoutError unless they are of a run with such witnesses."""
+        if len(saved["spent"]) != SPENT:
+            raise layout.LayoutError("what it says about the cost of polishing is something else")
+        kinds = list(layout.fields_of(Polished, Polished._fields).values())[1:]
+        known = {str(r) for r in range(CANDIDATE, len(like.x))}
+        found = {}
         for r, numbers in saved["found"].items():
-            parts = [arrays[f"polished/{r}/{i}"] for i in range(len(Witness._fields))]
-            self.found[int(r)] = Polished(Witness(*parts), *numbers)
-        self.rival = self.found.pop(RIVAL, None)
+            if r not in known or len(numbers) != len(kinds):
+                raise layout.LayoutError("what it says about polishing is about another run")
+            for number, kind in zip(numbers, kinds, strict=True):
+                layout.check(number, kind, "polishing")
+            parts = [
+                layout.array(arrays, f"polished/{r}/{i}", "f", np.shape(part)[1:])
+                for i, part in enumerate(like)
+            ]
+            found[int(r)] = Polished(Witness(*parts), *numbers)
+        candidate = found.pop(CANDIDATE, None)
+        gradients, products, tried, in_vain = saved["spent"]
+        return cls(
+            found, candidate, gradients=gradients, products=products, tried=tried, in_vain=in_vain
+        )
 
-    @property
-    def said(self) -> str:
-        """What a message says of it."""
-        if self.found:
-            steps = max(found.steps for found in self.found.values())
-            polished = f"Polished by {steps} Newton step{'s' * (steps != 1)}."
-            return f"{polished} {PREFERRED}" if self.instead is not None else polished
-        if self.cost == 0:
-            return "It ended early, and was not polished."
-        why = f": {self.ended}" if self.ended else ""
-        if self.rival is not None:
-            return (
-                f"This is the answer that the convex part leads to; polishing the run ended{why}."
-            )
-        return f"Polishing found nothing better{why}."
 
-    def into(self, outputs: Witness, values: np.ndarray) -> np.ndarray:
-        """Puts better points in place of the run's, whose F are the `values`; says which were.
+LAYOUT = {"found": layout.Each(list, named=True), "spent": layout.Each(int)}
 
-        A value is infinite where nothing is proved about a point: any that is certified is better.
-        """
-        better = np.zeros(len(values), bool)
-        for r, value in enumerate(values.tolist()):
-            own = found = self.found.get(r)
-            lowest = value if own is None else own.value if own.residual <= self.tol else np.inf
-            if self.rival is not None and self.rival.value < lowest:
-                found = self.rival
-            found = self.instead or found
-            if found is None:
+
+@dataclasses.dataclass(frozen=True)
+class Polishing:
+    """How the points of a run are polished: within a budget, and as long as it pays."""
+
+    oracles: Oracles
+    tol: float
+    budget: Budget
+    affordable: float  # gradients that may be spent in vain
+
+    @classmethod
+    def of(
+        cls, oracles: Oracles, tol: float, budget: Budget | None = None, planned: float = np.inf
+    ) -> Polishing:
+        """`planned` are the gradients that the run's steps take, all of them."""
+        limited = max(SHARE * planned, LITTLE / oracles.structure.size)
+        # Newton's method always arrives on a convex problem.
+        affordable = np.inf if oracles.relaxable else limited
+        return cls(oracles, tol, budget or Budget(), affordable)
+
+    def possible(self, done: Attempts) -> bool:
+        """Whether the budget has room for an attempt."""
+        evaluations = FEWEST_EVALUATIONS * row_count(self.oracles)
+        seconds = self.budget.limit - self.budget.seconds()
+        first = 0.0 if done.tried >= 0 else done.least_seconds
+        return seconds > first and done.cost + evaluations <= self.budget.samples
+
+    def attempt(
+        self, done: Attempts, k: int, xs: np.ndarray, given_up: np.ndarray,
+        observer: Observer | None = None, last: bool = False,
+    ) -> Attempts:  # fmt: skip
+        """Polish every replica that is neither given up nor polished already."""
+        # Tried already, perhaps by the run that this one resumes?
+        if (k == done.tried and not last) or not self.possible(done):
+            return done
+        attempts, found = [], dict(done.found)
+        patient = last or (k == 0 and self.oracles.convex)
+        for r in np.flatnonzero(~given_up).tolist():
+            if r in found:
                 continue
-            better[r] = True
-            for mine, proved in zip(outputs, found.witness, strict=True):
-                mine[r] = proved
-        return better
+            polished = self._polish(done, self.oracles, xs[r], patient, observer, r, last)
+            attempts.append(polished)
+            done = done._replace(ended=polished.ended or done.ended)
+            if polished.residual <= self.tol or (last and polished.improved):
+                found[r] = polished
+        done = self._counted(done, attempts, self.tol)._replace(found=found)
+        # Stopped: it is tried again by the run that resumes this one.
+        return done if self.budget.received else done._replace(tried=k)
+
+    def all_found(self, done: Attempts, given_up: np.ndarray) -> bool:
+        """Whether every replica that is not given up has led to a KKT point at tol."""
+        return len(done.found) == int(np.sum(~given_up))
+
+    def relaxed(self, done: Attempts, x: np.ndarray, observer: Observer | None = None) -> Attempts:
+        """With the best critical point that answers without -g lead to."""
+        small = row_count(self.oracles) * len(x) <= FEW_NUMBERS
+        for part in PARTS if small else PARTS[1:2]:
+            convex = self.oracles.relaxed(np.asarray(part, x.dtype))
+            done, answer = self._newton(done, convex, x, observer)
+            x = answer.witness.x
+            done, answer = self._newton(done, self.oracles, x, observer)
+            done = self._considered(done, answer)
+        return done
+
+    def refined(self, done: Attempts, x: np.ndarray, observer: Observer | None = None) -> Attempts:
+        """With candidates that only the answers found give a reason for: exchanges, and paths.
+
+        Where F is lowest on the way to infinity, F does not say which answer is good: the one that
+        a path from strong regularisation leads to is taken, or else the lowest with a minimum.
+        """
+
+        def newton(
+            oracles: Oracles, x: np.ndarray, tol: float | None = None, patient: bool = True
+        ) -> Polished:
+            nonlocal done
+            done, found = self._newton(done, oracles, x, observer, tol, patient)
+            return found
+
+        def endless(found: Polished) -> bool:
+            nonlocal done
+            done, answer = self._endless(done, found)
+            return answer
+
+        def stopped() -> bool:
+            return self.budget.received or not self.possible(done)
+
+        regularizer = self.oracles.regularizer
+        if regularizer.counted(len(x)) and not stopped():
+            best = done.certified(self.tol)[:1]
+            start = best[0] if best else None
+            exchanged = spliced(self.oracles, start, x, self.tol, newton, stopped)
+            done = self._considered(done, exchanged)
+        known = done.certified(self.tol)
+        if stopped() or not known or not strengths_in(regularizer) or not endless(known[0]):
+            return done
+        candidates = [from_strong(self.oracles, x, newton), *known[1:]]
+        proved = (c for c in candidates if c and c.residual <= self.tol)
+        instead = next((c for c in proved if not endless(c)), None)
+        return done._replace(instead=instead)
+
+    def _newton(
+        self, done: Attempts, oracles: Oracles, x: np.ndarray, observer: Observer | None,
+        tol: float | None = None, patient: bool = True,
+    ) -> tuple[Attempts, Polished]:  # fmt: skip
+        """Polishing at the run's expense, for a candidate."""
+        found = self._polish(done, oracles, x, patient, observer, tol=tol)
+        done = done._replace(ended=found.ended or done.ended)
+        return self._counted(done, [found], tol or self.tol), found
+
+    def _considered(self, done: Attempts, found: Polished | None) -> Attempts:
+        """With another candidate, if it is a KKT point and the lowest so far."""
+        if found is None or found.residual > self.tol:
+            return done
+        if done.candidate is None or found.value < done.candidate.value:
+            return done._replace(candidate=found)
+        return done
+
+    def _endless(self, done: Attempts, found: Polished) -> tuple[Attempts, bool]:
+        """Whether a point is on its way to infinity, as far as the budget allows to see."""
+        x, q = found.witness.x, found.witness.lam
+        polisher = Polisher(self.oracles, x, self.budget, before=done.cost)
+        try:
+            answer = leads_to_infinity(self.oracles, x, q, self.tol, polisher)
+        except UsedUp:
+            answer = False
+        cost = done.gradients + polisher.gradients, done.products + polisher.products
+        return done._replace(gradients=cost[0], products=cost[1]), answer
+
+    def _polish(
+        self, done: Attempts, oracles: Oracles, x: np.ndarray, patient: bool,
+        observer: Observer | None, replica: int = 0, last: bool = False, tol: float | None = None,
+    ) -> Polished:  # fmt: skip
+        """One attempt, within what is affordable: half of that is kept for the last one."""
+        half = self.affordable / 2
+        patience = half if last else max(half - done.in_vain, 0) / 2
+        report = None if observer is None else lambda *seen: observer(replica, *seen)
+        budget = self.budget.observed(report)
+        return polish(oracles, x, tol or self.tol, patient, budget, patience, done.cost, last)
+
+    def _counted(self, done: Attempts, attempts: list[Polished], tol: float) -> Attempts:
+        """With what attempts have cost, side by side in as many replicas."""
+        gradients = max((a.gradients for a in attempts), default=0)
+        products = max((a.products for a in attempts), default=0)
+        vain = any(a.residual > tol for a in attempts)
+        return done._replace(
+            gradients=done.gradients + gradients,
+            products=done.products + products,
+            in_vain=done.in_vain + (gradients + PRODUCT * products if vain else 0),
+        )

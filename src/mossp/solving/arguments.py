@@ -18,12 +18,13 @@ import numpy as np
 from mossp._base.printing import quoted, short, shown
 from mossp._base.validation import MOST_COUNTED, is_choice, positive, whole
 from mossp.data import Sampler, Stream
-from mossp.methods import METHODS, Method
+from mossp.methods import METHODS, Method, within_reach
 from mossp.oracles import Oracles
 from mossp.problem import Problem, check_problem, checked_point
 from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
 from mossp.solving.automatic import choose
+from mossp.solving.means import check_mean
 
 PyTree = Any
 
@@ -118,7 +119,7 @@ def checked(
     K = checked_steps(
         problem, method, rule, steps, gradients, seconds, batch, bool(chosen), bool(polish)
     )
-    return Arguments(
+    arguments = Arguments(
         x0=x0,
         oracles=oracles,
         method=method,
@@ -143,6 +144,11 @@ def checked(
         polish=bool(polish),
         chosen=chosen,
     )
+    with jax.enable_x64(dtype == np.float64):  # last, since these evaluate the user's functions
+        start = oracles.structure.ravel(x0, dtype)
+        within_reach(method, name, oracles, start)
+        check_mean(problem, oracles, start, dtype)
+    return arguments
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:

@@ -27,7 +27,7 @@ from mossp.problem import Problem
 from mossp.result import Result, Status
 from mossp.schedules import Measured, Rule, as_rule
 from mossp.solving.arguments import checked
-from mossp.solving.solve import Solve
+from mossp.solving.solve import solve_once
 
 PyTree = Any
 Grid = Mapping[str, Sequence[float]]
@@ -105,7 +105,7 @@ def tune(
     }  # fmt: skip
     a = checked(problem, x0, steps=steps, schedule=rule, replicas=1, **settings)
     if steps is None and gradients is None:
-        steps = max(a.steps // SHARE, 1)
+        a = dataclasses.replace(a, steps=max(a.steps // SHARE, 1))
     grid = default_grid(a.method, rule) if grid is None else checked_grid(grid)
     names = list(grid)
     combinations = list(itertools.product(*grid.values()))
@@ -113,11 +113,10 @@ def tune(
         with_values(a.method, rule, dict(zip(names, values, strict=True)))
         for values in combinations
     ]
-    a = checked(problem, x0, steps=steps, schedule=rule, replicas=len(variants), **settings)
+    a = dataclasses.replace(a, replicas=len(variants))
     callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(a.dtype == np.float64):
-        run = Solve(problem, a, callers, variants)
-        result = run.run()
+        result, state = solve_once(problem, a, callers, variants)
     if result.status is Status.INTERRUPTED:
         raise KeyboardInterrupt  # by Ctrl-C, which the run took: no point has been run whole
     F, v = result.funs, violations(problem, a.x0, result)
@@ -127,7 +126,7 @@ def tune(
             f"merit must return one number a grid point, {F.size} in all, but its shape is "
             f"{merits.shape}."
         )
-    failed = run.watch.lost | run.watch.diverged | np.isnan(merits)
+    failed = state.record.given_up | np.isnan(merits)
     merits = np.where(failed, np.inf, merits)
     order = np.argsort(merits, kind="stable")
     rows = [

@@ -11,13 +11,15 @@ import numpy as np
 
 from mossp._base.structure import Structure
 from mossp.data import Stream
-from mossp.engine.loop import Loop
+from mossp.engine.watch import Record
 from mossp.methods import SQPDC, Method, MoSSPAL
 from mossp.problem import Problem
 from mossp.regularizers import Regularizer
 from mossp.solving.arguments import checked
 from mossp.solving.automatic import FEW_CONSTRAINTS
-from mossp.solving.solve import Solve
+from mossp.solving.prepare import Prepared, prepare
+from mossp.solving.run import run
+from mossp.solving.state import State
 
 PyTree = Any
 
@@ -76,7 +78,7 @@ class Online:
         }  # fmt: skip
         self._x0, self._state = x0, state
         self._settings = {"method": method, "schedule": schedule, "seed": seed, "dtype": dtype}
-        self._loop: Loop | None = None
+        self._run: tuple[Prepared, State] | None = None
         self._x64 = np.dtype(dtype) == np.float64
         self.structure = Structure.of(x0)
 
@@ -86,13 +88,14 @@ class Online:
         if not self._queue.waiting:
             return
         with jax.enable_x64(self._x64):
-            if self._loop is None:
-                self._loop = self._begin()
-            while self._loop.to_next_stop():
-                pass
-            self._state = self._loop.carry(), self._loop.k
+            prepared, state = self._run or self._begin()
+            # Until the queue is empty; what was seen before is forgotten, since feeding never ends.
+            fresh = Record.empty(1)._replace(lost=state.record.lost, frozen=state.record.frozen)
+            state = run(prepared, state._replace(record=fresh, notes=(), ended=None))
+            self._run = prepared, state
+            self._state = prepared.loop.carry(state.position), state.k
 
-    def _begin(self) -> Loop:
+    def _begin(self) -> tuple[Prepared, State]:
         problem = Problem(data=self._stream, **self._parts)  # type: ignore[arg-type]
         settings = dict(self._settings)
         if settings["method"] == "auto":
@@ -102,10 +105,12 @@ class Online:
             replicas=1, tol=None, output="last", callback=None, progress=False, checkpoint=None,
             resume=False, **settings,
         )  # fmt: skip
-        loop = Solve(problem, arguments, self._x64).prepare()
+        prepared = prepare(problem, arguments, callers_x64=self._x64)
+        state = prepared.initial
         if self._state is not None:
-            loop.restart_from(*self._state, anchors=0)
-        return loop
+            position = prepared.loop.at(state.position, *self._state, anchors=0)
+            state = state._replace(position=position)
+        return prepared, state
 
     def _chosen(self, problem: Problem) -> Method:
         few = problem.oracles(self._x0).m <= FEW_CONSTRAINTS

@@ -1,0 +1,299 @@
+"""prepare: from checked arguments to all that a run needs, and the state that it begins with."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base.budget import Budget, Clock
+from mossp._base.interrupt import Interrupt
+from mossp._base.keys import Purpose, generator, jax_keys
+from mossp._base.programs import compiled as with_programs
+from mossp._base.structure import Structure, with_dtype
+from mossp.certificates.feasibility import different_starts, phase_one, violation
+from mossp.data import Finite, Sampler, Stream, map_rows
+from mossp.engine import steps as compiled
+from mossp.engine.draws import Draws, stack
+from mossp.engine.fingerprint import fingerprint
+from mossp.engine.loop import Events, Loop, Position, Shard, shard_sizes
+from mossp.engine.progress import Bar
+from mossp.engine.steps import Context
+from mossp.engine.watch import Record, Watch
+from mossp.measuring import step_sizes
+from mossp.measuring.estimate import estimate_at, hessian_products, sample_draws
+from mossp.methods import Method
+from mossp.newton.attempts import Attempts, Polishing
+from mossp.oracles import Oracles
+from mossp.problem import Problem
+from mossp.schedules import Auto, Constant, Rule, Schedule, with_alpha
+from mossp.solving.arguments import (
+    MOST_STEPS,
+    Arguments,
+    cost,
+    initial_batches,
+    steps_per_anchor,
+)
+from mossp.solving.observer import Observer
+from mossp.solving.state import State, restore
+
+PyTree = Any
+Variants = list[tuple[Method, Rule]]
+
+TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
+NEARER = 0.5  # of the way to where phase one leads, while the loss is not finite there
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A solve before its first step. Nothing in it changes but the clock and who is told."""
+
+    problem: Problem
+    arguments: Arguments
+    oracles: Oracles
+    structure: Structure
+    start: np.ndarray  # x0 as a vector, or the feasible point that phase one found
+    loop: Loop  # shards with their draws, events, tuner
+    watch: Watch
+    polishing: Polishing
+    budget: Budget  # with the clock
+    observer: Observer
+    initial: State  # fresh, or that of a checkpoint
+    shared: bool  # whether all replicas see the same mini-batches, to be compared
+    form: str  # how the method is applied where the problem is not of its article's class
+    initial_gradients: int  # samples behind d_0
+    hessian_products: int  # samples behind those of the preparation
+    products_per_tuning: int
+    trace_rows: int  # samples on which the trace's objective is evaluated
+    mark: str  # the fingerprint of problem and settings; empty without a checkpoint
+    began: float
+    seconds_before: float  # of the run that this one resumes
+
+    def gradients(self, state: State) -> int:
+        """Samples differentiated so far, per replica."""
+        a = self.arguments
+        per_step = a.method.momentum.gradients * a.batch_size
+        full = state.position.anchors * (self.problem.samples or 1)
+        steps = self.initial_gradients + state.k * per_step
+        return steps + full + state.attempts.gradients
+
+    def settings(self) -> dict[str, Any]:
+        a = self.arguments
+        return {
+            "method": a.name, "form": self.form, "schedule": type(a.rule).__name__,
+            "steps": a.steps, "batch_size": a.batch_size, "replicas": a.replicas, "seed": a.seed,
+            "starts": a.starts, "polish": a.polish, "output": a.output, "dtype": str(a.dtype),
+            "samples": self.problem.samples,
+            "variables": self.structure.size, "constraints": self.oracles.m,
+            "regularizer": type(self.problem.regularizer).__name__,
+        }  # fmt: skip
+
+
+def prepare(
+    problem: Problem, arguments: Arguments, *, interrupt: Interrupt | None = None,
+    callers_x64: bool = False, variants: Variants | None = None,
+) -> Prepared:  # fmt: skip
+    """Make all that a run needs.
+
+    Parameters
+    ----------
+    interrupt
+        Notes signals, if it is active.
+    callers_x64
+        The caller's own precision, in which the callback is called.
+    variants
+        A method and a rule per replica, of one structure, in place of the arguments' own; all
+        replicas then see the same mini-batches, so that they can be compared.
+    """
+    began = time.perf_counter()
+    a, oracles, interrupt = arguments, arguments.oracles, interrupt or Interrupt()
+    structure = Structure.of(a.x0)
+    given = structure.ravel(a.x0, a.dtype)
+    notes: list[str] = []
+    if a.chosen:
+        notes.append(f"Chosen: {a.chosen}.")
+    form = a.method.form(oracles)
+    if form:
+        notes.append(f"{a.name} was run {form}.")
+    start = feasible_start(a, given, notes) if oracles.m else given
+    draws = sample_draws(problem, a.drawn, a.seed, a.dtype)
+    constants, products = None, 0
+    if not isinstance(a.rule, (Auto, Constant)):
+        constants = estimate_at(oracles, start, draws, a.drawn)
+        products = hessian_products(draws, a.drawn)
+    each = [setting(a, *variant, constants) for variant in variants or [(a.method, a.rule)]]
+    extra = initial_batches(a.rule, a.method, a.steps, a.batch_size)
+    loop, position = prepare_loop(
+        problem, a, start, each, extra, draws, shared=variants is not None
+    )
+    rows, row_count = trace_rows(problem, a)
+    watch = Watch(
+        oracles, loop, rows, start, given, loop.observe(position, rows),
+        keeps_best=a.output == "best", tol=a.tol,
+    )  # fmt: skip
+    fresh = State(
+        position, Record.empty(a.replicas), Attempts(), np.full(a.replicas, np.inf), tuple(notes)
+    )
+    planned = cost(problem, a.method, a.rule, a.steps, a.batch_size)
+    per_tuning = hessian_products(draws, a.drawn)
+    if a.method.momentum.full:
+        per_tuning = hessian_products(None, 1) * a.batch_size
+    observer = Observer(Bar(a.steps, a.progress), a.callback, structure, callers_x64)
+
+    def assembled(initial: State, seconds: float, mark: str) -> Prepared:
+        budget = Budget(Clock(seconds), interrupt, a.seconds, a.gradients - planned)
+        return Prepared(
+            problem, a, oracles, structure, start, loop, watch,
+            Polishing.of(oracles, a.tol, budget, planned), budget, observer, initial,
+            shared=variants is not None, form=form, initial_gradients=extra * a.batch_size,
+            hessian_products=products, products_per_tuning=per_tuning, trace_rows=row_count,
+            mark=mark, began=began, seconds_before=seconds,
+        )  # fmt: skip
+
+    prepared = assembled(fresh, 0.0, "")
+    if a.checkpoint is None:
+        return prepared
+    mark = fingerprint_of(prepared)  # of the functions as they are when the run begins
+    saved = restore(a.checkpoint, mark, a.resume == "force", fresh, loop) if a.resume else None
+    return assembled(*(saved or (fresh, 0.0)), mark)
+
+
+def fingerprint_of(prepared: Prepared) -> str:
+    p, a = prepared.problem, prepared.arguments
+    parts = (p.loss, p.equality, p.inequality, p.regularizer, p.data, a.method, a.rule)
+    return fingerprint([*parts, prepared.settings(), a.tol, prepared.start])
+
+
+def prepare_loop(
+    problem: Problem, a: Arguments, start: np.ndarray, settings: list[tuple[Method, Schedule]],
+    extra: int, constants_draws: PyTree, shared: bool,
+) -> tuple[Loop, Position]:  # fmt: skip
+    """The loop and where it begins; replicas are shared out over the cores."""
+    oracles, momentum = a.oracles, a.method.momentum
+    stream = problem.data if isinstance(problem.data, Stream) else None
+    every = np.broadcast_to(start, (a.replicas, len(start)))
+    if a.starts > 1:
+        every = different_starts(oracles, start, a.starts, 1e-8, a.seed).astype(a.dtype)
+    context = Context(oracles, np.asarray(1 / (1 + extra), a.dtype))
+    shards, carries, first = [], [], 0
+    for size in shard_sizes(a.replicas, one_reader=stream is not None):
+        source = stream or oracles.source
+        draws = Draws(source, a.seed, first, size, a.drawn, a.dtype, shared)
+        # The last shard may hold replicas that do not count: any setting will do for them.
+        chosen = [settings[min(r, len(settings) - 1)] for r in range(first, first + size)]
+        method, schedule = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
+        points = every[np.minimum(np.arange(first, first + size), a.replicas - 1)]
+        d0 = first_estimate(a, stream, extra, draws, points)
+        carries.append(compiled.start(context, method, schedule, jnp.asarray(points), d0))
+        shards.append(Shard(context, draws, a.drawn))
+        first += size
+    epoch = steps_per_anchor(problem, a.method, a.batch_size) if momentum.anchored else 0
+    tuned = a.rule.tuned and not a.method.parameter_free
+    events = Events(
+        K=a.steps,
+        trace_every=max(1, min(a.steps, MOST_STEPS) // a.trace),
+        retune_at=step_sizes.retune_steps(a.steps, epoch) if tuned else (),
+        anchor_every=epoch,
+    )
+    tuner = step_sizes.Tuner(
+        draws=constants_draws,
+        K=np.asarray(a.steps, a.dtype),
+        target=np.asarray(step_sizes.violation_target(a.tol, a.steps), a.dtype),
+        settled=np.asarray(a.tol / 2, a.dtype),
+        k=np.asarray(0, np.int32),
+        shorten=np.asarray(getattr(a.rule, "shorten", 1.0), a.dtype),
+    ) if tuned else None  # fmt: skip
+    return Loop(shards, a.replicas, events, tuner), Position(0, tuple(carries))
+
+
+def setting(a: Arguments, method: Method, rule: Rule, constants: Any) -> tuple[Method, Schedule]:
+    """What one replica runs with, as arrays."""
+    momentum = rule.estimator(method.momentum, constants)
+    method = eqx.tree_at(lambda m: m.momentum, method, momentum)
+    schedule = with_alpha(rule.schedule(momentum, max(a.steps, 1), constants), momentum)
+    if rule.relative and not rule.tuned:
+        L = rule.smoothness(momentum, constants)
+        stable = 1 / L if method.multipliers == 0 else schedule.mu  # no penalty shortens it
+        schedule = schedule.sized(*method.sizes(L, stable))
+    return with_dtype((method, schedule), a.dtype, real=True)
+
+
+def feasible_start(a: Arguments, given: np.ndarray, notes: list[str]) -> np.ndarray:
+    """Phase one, where the start is not feasible enough for the schedule; may add a note."""
+    enough = a.rule.feasible_enough(a.method.momentum, a.steps)
+    if violation(a.oracles, given) <= enough:
+        return given
+    aim = min(enough, 1e-8) if a.rule.tuned else enough
+    found = phase_one(a.oracles, given, aim, a.seed)
+    if not found.finite:
+        return given
+    if found.violation > enough:
+        notes.append(f"Phase one found no feasible start (||c|| = {found.violation:.3g} at best).")
+    return within_domain(a, given, found.x, notes)
+
+
+def within_domain(a: Arguments, given: np.ndarray, x: np.ndarray, notes: list[str]) -> np.ndarray:
+    """x, or the point nearest to it on the way from x0 at which the loss is finite."""
+    part = 1.0
+    while part > NEARER**20:
+        point = (given + part * (x - given)).astype(a.dtype)
+        point = x.astype(a.dtype) if part == 1 else point
+        if not a.oracles.exact or np.isfinite(compiled.objective(a.oracles, point)):
+            if part < 1:
+                notes.append("The loss is not finite at the feasible point next to x0.")
+            return point
+        part *= NEARER
+    return x.astype(a.dtype)
+
+
+def first_estimate(
+    a: Arguments, stream: Stream | None, extra: int, draws: Draws, points: np.ndarray
+) -> jax.Array:
+    """d_0 of these replicas. The number of draws is rounded up, so that their shape stays."""
+    room = max(8, 1 << max(extra - 1, 0).bit_length())
+    if stream is not None:
+        batches = stream.take(extra) or stream.peek()
+        padded = batches + batches[-1:] * (room - len(batches))
+        each = [with_dtype(stack(padded), a.dtype)]
+    else:
+        each = [
+            a.oracles.source.draw(generator(a.seed, Purpose.INITIAL, r), room, a.drawn)
+            for r in ([0] if draws.shared else draws.numbers)
+        ]
+    same = draws.shared and a.starts == 1
+    each = each * draws.replicas if draws.shared else each
+    found = [
+        compiled.first_estimate(
+            a.oracles, jnp.asarray(point), mine, extra, batch_size=a.drawn,
+            full=a.method.momentum.full,
+        )
+        for point, mine in zip(points[:1] if same else points, each, strict=False)
+    ]  # fmt: skip
+    return jnp.stack(found * draws.replicas if same else found)
+
+
+def trace_rows(problem: Problem, a: Arguments) -> tuple[PyTree, int]:
+    """(a batch that stands for the data, its size); (None, N) where all of it is used."""
+    source, N = a.oracles.source, problem.samples
+    if isinstance(problem.data, Stream):
+        peeked = [with_dtype(batch, a.dtype) for batch in problem.data.peek(4)]
+        rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *peeked)
+        return rows, len(jax.tree.leaves(rows)[0])
+    if isinstance(source, Finite) and N is not None and N > TRACE_ROWS:
+        chosen = generator(0, Purpose.TRACE).choice(N, TRACE_ROWS, replace=False)
+        chosen.sort()
+        return map_rows(lambda v: jnp.asarray(np.asarray(v)[chosen]), source.arrays), TRACE_ROWS
+    if isinstance(source, Sampler):
+        key = jax_keys(generator(0, Purpose.TRACE))
+        return _sample(a.oracles, key, TRACE_ROWS), TRACE_ROWS
+    return None, N or 1
+
+
+@with_programs(static_argnums=2)
+def _sample(oracles: Oracles, random_key: jax.Array, count: int) -> PyTree:
+    return oracles.source.batch(random_key, count)

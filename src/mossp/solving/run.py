@@ -1,0 +1,250 @@
+"""run: chunks of steps until something ends them, and what is done between two chunks.
+
+Between chunks, on the host: what the run has reached is recorded and shown, "auto" polishes once F
+settles, a method that converges to KKT points itself is asked for its certificate, a checkpoint is
+written. Each of these takes the state and hands back the next one.
+"""
+
+from __future__ import annotations
+
+import time
+
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base.archive import CheckpointError
+from mossp._base.budget import Clock
+from mossp.certificates.certificate import certificate
+from mossp.certificates.feasibility import on_host
+from mossp.certificates.stationarity import exact_certificate
+from mossp.engine.loop import FIRST_CHUNK, Chunk
+from mossp.engine.steps import Observation
+from mossp.newton.attempts import Observer
+from mossp.oracles import Oracles
+from mossp.solving.observer import Progress
+from mossp.solving.prepare import Prepared
+from mossp.solving.state import Ended, State, save
+
+CHECKPOINT_SECONDS = 10.0
+KINK = 1e-6  # of x: the slopes of g differ by much more than this part of them only across a kink
+SETTLING = 0.02  # the last change of F, relative to all of it
+
+
+def run(p: Prepared, state: State) -> State:
+    """The state at the end of the steps, which says why they ended."""
+    state = before_the_first_step(p, state)
+    state = compiled(p, state)
+    return iterated(p, state)
+
+
+def before_the_first_step(p: Prepared, state: State) -> State:
+    """What may make steps needless: a start that is a solution, a convex problem polished."""
+    state = solved_at_start(p, state)
+    if state.ended is None:
+        state = polished_early(p, state)
+    if relaxes(p, state) and state.ended in (None, Ended.START):
+        relaxed = p.polishing.relaxed(state.attempts, p.start, observed(p, state))
+        state = state._replace(attempts=relaxed)
+    return stopped(p, state)
+
+
+def compiled(p: Prepared, state: State) -> State:
+    """With all programs that steps need; their compilation is not on the clock."""
+    spent, compiling = p.budget.seconds(), Clock()
+    with p.budget.clock.paused():
+        going = state.k < p.arguments.steps and state.ended is None
+        if p.watch.first.finite.all() and going:
+            state = state._replace(position=p.loop.compile(state.position))
+    took = time.perf_counter() - p.began - (spent - p.seconds_before)
+    attempts = state.attempts._replace(least_seconds=compiling.seconds())
+    return state._replace(attempts=attempts, compile_seconds=took)
+
+
+def iterated(p: Prepared, state: State) -> State:
+    a, longest, saved = p.arguments, FIRST_CHUNK, Clock()
+    if state.k == 0:
+        state = recorded(p, state, p.watch.first, [], seconds=0.0)
+    if state.ended is None:
+        state = certified(p, state)
+    state = ended(p, stopped(p, state))
+    while state.ended is None:
+        advanced = p.loop.advance(state.position, longest)
+        longest, state = advanced.longest, state._replace(position=advanced.position)
+        if advanced.ended:
+            state = state.said("The stream has ended.")._replace(ended=Ended.STREAM)
+        state = stopped(p, state)
+        state = observed_between(p, state, advanced.chunks)
+        state = ended(p, stopped(p, state))
+        if a.checkpoint is not None and (
+            saved.seconds() > CHECKPOINT_SECONDS or state.ended not in (None, Ended.LOST)
+        ):
+            saved_state(p, state)
+            saved.restart()
+    return state
+
+
+def observed_between(p: Prepared, state: State, chunks: list[Chunk]) -> State:
+    """After a chunk: what it led to is looked at, recorded, shown, and perhaps polished."""
+    seen = p.watch.observe(state.position)
+    record = p.watch.troubled(state.record, state.position, seen, chunks)
+    state = state._replace(record=record)
+    over = p.budget.late or state.ended is not None or record.given_up.all()
+    if not (p.loop.events.traced(state.k) or over):
+        return state
+    gradients, seconds = p.gradients(state), p.budget.seconds()
+    record = p.watch.recorded(record, state.position, seen, gradients, seconds)
+    state = state._replace(record=record)
+    F, violation = float(np.min(seen.objective)), float(np.min(seen.violation))
+    p.observer.bar.show(state.k, F, violation)
+    if stopped_by_callback(p, state, seen):
+        state = state._replace(ended=state.ended or Ended.CALLBACK)
+    before = state.ended
+    state = polished_early(p, state)
+    if state.ended is before:
+        state = certified(p, state)
+    return state
+
+
+def recorded(
+    p: Prepared, state: State, seen: Observation, chunks: list[Chunk], seconds: float
+) -> State:
+    record = p.watch.troubled(state.record, state.position, seen, chunks)
+    record = p.watch.recorded(record, state.position, seen, p.gradients(state), seconds)
+    return state._replace(record=record)
+
+
+# Why it ends ------------------------------------------------------------------------------
+
+
+def stopped(p: Prepared, state: State) -> State:
+    """Whether a signal came, or a callback asked for an end: these come before other reasons."""
+    if p.budget.interrupt.received:
+        return state._replace(ended=Ended.SIGNAL)
+    if p.budget.interrupt.stopped and (state.ended is None or state.ended.status is None):
+        return state._replace(ended=Ended.CALLBACK)
+    return state
+
+
+def ended(p: Prepared, state: State) -> State:
+    """Whether nothing is left to do, or nothing to do it with."""
+    if state.ended is not None:
+        return state
+    if state.record.given_up.all():
+        return state._replace(ended=Ended.LOST)
+    if p.budget.late:
+        return state._replace(ended=Ended.TIME)
+    if state.k >= p.arguments.steps:
+        return state._replace(ended=Ended.STEPS)
+    return state
+
+
+def certified(p: Prepared, state: State) -> State:
+    """Whether an exact method has arrived: every replica's last step proves it at tol.
+
+    This is a pass over all of the data: where a run is polished early, that comes first.
+    """
+    a, k = p.arguments, state.k
+    if not a.method.exact or not k or state.record.lost.any() or a.output == "random":
+        return state
+    if a.polish and a.chosen and state.attempts.tried != k:
+        return state
+    judged = p.watch.judged(state.position, a.drawn)
+    each = (certificate(p.oracles, r, None, "witness") for r in judged)
+    if not all(one.is_kkt(a.tol, relative=True) for one in each):
+        return state
+    proved = np.array([r.objective for r in judged], np.float64)
+    return state._replace(proved=proved, ended=state.ended or Ended.SOLVED)
+
+
+def solved_at_start(p: Prepared, state: State) -> State:
+    """Whether the start is a KKT point at tol already: an earlier answer, as a rule."""
+    a, x = p.arguments, jnp.asarray(p.start)
+    ends_early = a.method.exact and a.output != "random" and a.starts == 1 and not p.shared
+    if state.k or not ends_early or not p.watch.first.finite.all():
+        return state
+    judged = p.watch.judged(state.position, a.drawn)
+    gradient = jnp.asarray(judged[0].gradient, x.dtype)
+    solved = exact_certificate(p.oracles, x, gradient).is_kkt(a.tol, relative=True)
+    if not solved or at_kink(p.oracles, p.start):
+        return state
+    proved = np.array([r.objective for r in judged], np.float64)
+    state = state._replace(proved=proved, ended=Ended.START)
+    return state.said("The start is a solution already.")
+
+
+def at_kink(oracles: Oracles, x: np.ndarray) -> bool:
+    """Whether g has a kink at x: a critical point there may be a peak between two valleys."""
+    subgradient_g = on_host(oracles).subgradient_g
+    size = KINK * max(float(np.abs(x).max()), np.finfo(x.dtype).tiny)
+    aside = size * np.cos(np.arange(1, len(x) + 1) ** 2)
+    here, there, back = (np.asarray(subgradient_g(point)) for point in (x, x + aside, x - aside))
+    jump = max(np.abs(there - here).max(), np.abs(back - here).max())
+    return bool(jump > np.sqrt(KINK) * max(float(np.abs(here).max()), float(np.abs(there).max())))
+
+
+# Polishing --------------------------------------------------------------------------------
+
+
+def polished_early(p: Prepared, state: State) -> State:
+    """Whether "auto" has arrived: tried where constants are measured again, once F settles.
+
+    Newton's method would succeed sooner, but stops at the nearest critical point; the steps still
+    pass by poor ones then. A convex problem has none, and is tried at once.
+    """
+    a, k, given_up = p.arguments, state.k, state.record.given_up
+    if not (a.polish and a.chosen and k in p.loop.events.retune_at) or state.ended is not None:
+        return state
+    if not (k == 0 and p.oracles.convex) and not state.record.settling(SETTLING):
+        return state
+    xs = p.watch.outputs(state.record, state.position, "last").x
+    done = p.polishing.attempt(state.attempts, k, xs, given_up, observed(p, state))
+    arrived = p.polishing.all_found(done, given_up)
+    return state._replace(attempts=done, ended=Ended.SOLVED if arrived else None)
+
+
+def relaxes(p: Prepared, state: State) -> bool:
+    """Whether the answer without -g is a start worth trying beside x0."""
+    a, oracles = p.arguments, p.oracles
+    convex_but_for_g = oracles.relaxable and not oracles.regularizer.convex
+    return a.polish and bool(a.chosen) and convex_but_for_g and not state.k
+
+
+# Those who look on ------------------------------------------------------------------------
+
+
+def stopped_by_callback(p: Prepared, state: State, seen: Observation) -> bool:
+    if p.arguments.callback is None:
+        return False
+    xs = p.loop.carry(state.position).state.x
+    return asks_for_end(p, state, xs, seen.objective, seen.violation, "steps")
+
+
+def observed(p: Prepared, state: State) -> Observer:
+    """Who is told what polishing has reached, from this state on."""
+
+    def observe(r: int, x: np.ndarray, F: float, violation: float, residual: float) -> bool:
+        if not p.observer.due:
+            return False
+        p.observer.bar.show(state.k, F, violation, f"polishing, residual {residual:.0e}")
+        seen, xs = p.watch.observe(state.position), np.array(p.loop.carry(state.position).state.x)
+        for values, value in ((xs, x), (seen.objective, F), (seen.violation, violation)):
+            values[r] = value
+        return asks_for_end(p, state, xs, seen.objective, seen.violation, "polishing")
+
+    return observe
+
+
+def asks_for_end(
+    p: Prepared, state: State, xs: np.ndarray, F: np.ndarray, violation: np.ndarray, doing: str
+) -> bool:
+    gradients, seconds = p.gradients(state), p.budget.seconds()
+    return p.observer.asks_for_end(Progress(state.k, gradients, seconds, xs, F, violation, doing))
+
+
+def saved_state(p: Prepared, state: State) -> None:
+    assert p.arguments.checkpoint is not None
+    try:
+        save(p.arguments.checkpoint, p.mark, state, p.loop, p.budget.seconds())
+    except CheckpointError as error:
+        error.state = state
+        raise
