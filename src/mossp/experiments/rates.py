@@ -2,8 +2,9 @@
 
 The sampled gradient is (1 + e/2)(x - t) + 0.3 e' with standard normal e (a number) and e' (a
 vector), c(x) = ||x||^2 - 1, l1 - l2 with lam = 0.05, n = 10. The schedules are the paper's, inside
-the bounds of their proofs. Residuals are averaged over replicas and over all steps, which is their
-expectation over the random output R, with the exact gradient x - t; each step is the library's own.
+the bounds of their proofs. The runs are those of `solve`: the same preparation, the same loop.
+Residuals, with the exact gradient x - t, are averaged over replicas and over steps at equal
+distances, which is their expectation over the random output R.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from mossp._base.programs import compiled
+from mossp.certificates.certificate import Witness
 from mossp.constants import Constants
 from mossp.constraints import Sphere
 from mossp.data import Sampler
 from mossp.estimators import Polyak, Recursive
-from mossp.methods import Method, MoSSP
-from mossp.oracles import Oracles
+from mossp.methods import MoSSP
 from mossp.problem import Problem
 from mossp.regularizers import L1MinusL2
-from mossp.schedules import Schedule, Theorem
+from mossp.schedules import Theorem
+from mossp.solving.arguments import checked
+from mossp.solving.prepare import prepare
+from mossp.solving.run import run
+from mossp.solving.state import State
 
 TARGET = np.array([1.5, -1.0, 0.5] + [0.0] * 7)
 GROUPS = 8  # of replicas: the spread of their slopes gives the confidence interval
+STEPS_AVERAGED = 256  # of a run
 RESIDUALS = ("||u||^2", "||x - y||^2", "||c||^2")
 
 
@@ -74,65 +79,49 @@ def sample(key: Any, size: int) -> Any:
     return jax.random.normal(a, (size,)), jax.random.normal(b, (size, TARGET.size))
 
 
-@compiled(static_argnames="replicas")
 def averages(
-    oracles: Oracles, method: Method, schedule: Schedule, x0: Any, key: Any, K: Any, b0: Any,
-    replicas: int = 64,
-) -> tuple[Any, Any]:  # fmt: skip
-    """Means over k < K of ||u||^2, ||x - y||^2, ||c||^2, a replica each; the largest ||x||."""
+    setting: Setting, momentum: Any, K: int, replicas: int, seed: int
+) -> tuple[np.ndarray, float]:
+    """Means over steps of ||u||^2, ||x - y||^2, ||c||^2, one row per replica; the largest ||x||."""
+    problem = Problem(loss, Sampler(sample), L1MinusL2(0.05), equality=Sphere())
+    rule = Theorem(rho0=1.0, feasible=setting.feasible, constants=constants(setting.region))
+    seen: list[np.ndarray] = []
+    lengths: list[float] = []
+    with jax.enable_x64(True):
+        arguments = checked(
+            problem, setting.x0, method=MoSSP(momentum=momentum), schedule=rule, steps=K,
+            batch_size=1, replicas=replicas, seed=seed, output="random", trace=STEPS_AVERAGED,
+        )  # fmt: skip
+        prepared = prepare(problem, arguments)
 
-    def one(key: Any) -> tuple[Any, Any]:
-        def first(j: Any, total: Any) -> Any:
-            own = jax.random.fold_in(jax.random.fold_in(key, 0), j)
-            return total + oracles.gradient(x0, sample(own, 1))
+        def note(state: State) -> None:
+            last = prepared.loop.carry(state.position).last
+            seen.append(residuals(last))
+            lengths.append(float(np.linalg.norm(last.x, axis=1).max()))
 
-        d0 = jax.lax.fori_loop(0, b0, first, jnp.zeros(x0.shape)) / b0
+        run(prepared, prepared.initial, note)
+        prepared.loop.close()
+    return np.mean(seen, axis=0), max(lengths)
 
-        def step(k: Any, carry: Any) -> Any:
-            state, sums, longest = carry
-            batch = sample(jax.random.fold_in(key, k + 1), 1)
-            now = schedule.at(k)
-            # Step 0 takes d0 as it is: the mean over the initial batch.
-            now = now._replace(alpha=jnp.where(k == 0, 0.0, now.alpha))
-            state = method.step(oracles, now, state, batch)
-            w = method.witness(oracles, now, state)
-            q = oracles.multipliers(w.x, w.lam, w.rho)
-            u = (w.x - TARGET) + 2 * w.x * q[0] + w.s_h - w.s_g
-            c = w.x @ w.x - 1
-            sums += jnp.array([u @ u, (w.x - w.y) @ (w.x - w.y), c * c])
-            return state, sums, jnp.maximum(longest, jnp.linalg.norm(w.x))
 
-        start = (method.init(oracles, x0, d0), jnp.zeros(3), 0.0)
-        _, sums, longest = jax.lax.fori_loop(0, K, step, start)
-        return sums / K, longest
-
-    sums, longest = jax.vmap(one)(jax.random.split(key, replicas))
-    return sums, jnp.max(longest)
+def residuals(w: Witness) -> np.ndarray:
+    c = np.sum(w.x**2, axis=1) - 1
+    q = w.lam[:, 0] + w.rho * c
+    u = (w.x - TARGET) + 2 * w.x * q[:, None] + w.s_h - w.s_g
+    return np.stack([np.sum(u**2, 1), np.sum((w.x - w.y) ** 2, 1), c**2], axis=1)
 
 
 def measure(setting: Setting, exponents: tuple[int, ...], replicas: int, seed: int) -> dict:
     """Residuals against K = 2^e, and their slopes over the last half with 95 % intervals."""
-    problem = Problem(loss, Sampler(sample), L1MinusL2(0.05), equality=Sphere())
     momentum: Any = Polyak() if setting.letter == "P" else Recursive()
-    rule = Theorem(rho0=1.0, feasible=setting.feasible)
-    Ks, each, largest = [2**e for e in exponents], [], 0.0
-    with jax.enable_x64(True):
-        oracles, method = problem.oracles(setting.x0), MoSSP(momentum=momentum)
-        for K in Ks:
-            made = rule.schedule(momentum, K, constants(setting.region))
-            schedule = jax.tree.map(jnp.asarray, made)
-            b0 = rule.b0(momentum, K)
-            sums, longest = averages(
-                oracles, method, schedule, setting.x0, jax.random.key(seed + 1), K, b0, replicas
-            )
-            each.append(np.asarray(sums))
-            largest = max(largest, float(longest))
-    values = np.array(each)  # K x replica x residual
+    Ks = [2**e for e in exponents]
+    each = [averages(setting, momentum, K, replicas, seed) for K in Ks]
+    values = np.array([means for means, _ in each])  # K x replica x residual
     return {
         "K": Ks,
         "means": values.mean(axis=1).tolist(),
         "slopes": [slope(Ks, values[:, :, r]) for r in range(len(RESIDUALS))],
-        "largest": largest,
+        "largest": max(longest for _, longest in each),
     }
 
 

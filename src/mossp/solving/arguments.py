@@ -72,10 +72,11 @@ class Arguments:
 
 
 def checked(
-    problem: Any, x0: Any, *, method: Any, steps: Any, gradients: Any, seconds: Any,
-    batch_size: Any, schedule: Any, replicas: Any, seed: Any, tol: Any, output: Any, dtype: Any,
-    callback: Any, progress: bool, checkpoint: Any, resume: Any, trace: Any = 25,
-    polish: Any = None, starts: Any = 1,
+    problem: Any, x0: Any, *, method: Any = "auto", steps: Any = None, gradients: Any = None,
+    seconds: Any = None, batch_size: Any = None, schedule: Any = "auto", replicas: Any = 1,
+    seed: Any = 0, tol: Any = None, output: Any = "last", dtype: Any = "float64",
+    callback: Any = None, progress: Any = False, checkpoint: Any = None, resume: Any = True,
+    trace: Any = 25, polish: Any = None, starts: Any = 1,
 ) -> Arguments:  # fmt: skip
     check_problem("solve", problem)
     dtype = checked_dtype(dtype)

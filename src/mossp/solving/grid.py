@@ -98,12 +98,10 @@ def tune(
     {'rho': 10.0, 'mu': 0.01}
     """
     rule = Measured() if schedule is None else as_rule(schedule)
-    settings: dict[str, Any] = {
-        "method": method, "gradients": gradients, "seconds": None, "batch_size": batch_size,
-        "seed": seed, "tol": None, "output": "last", "dtype": dtype, "callback": None,
-        "progress": False, "checkpoint": None, "resume": False,
-    }  # fmt: skip
-    a = checked(problem, x0, steps=steps, schedule=rule, replicas=1, **settings)
+    a = checked(
+        problem, x0, method=method, schedule=rule, steps=steps, gradients=gradients,
+        batch_size=batch_size, seed=seed, dtype=dtype,
+    )  # fmt: skip
     if steps is None and gradients is None:
         a = dataclasses.replace(a, steps=max(a.steps // SHARE, 1))
     grid = default_grid(a.method, rule) if grid is None else checked_grid(grid)

@@ -100,11 +100,7 @@ class Online:
         settings = dict(self._settings)
         if settings["method"] == "auto":
             settings["method"] = self._chosen(problem)
-        arguments = checked(
-            problem, self._x0, steps=None, gradients=None, seconds=FOREVER, batch_size=None,
-            replicas=1, tol=None, output="last", callback=None, progress=False, checkpoint=None,
-            resume=False, **settings,
-        )  # fmt: skip
+        arguments = checked(problem, self._x0, seconds=FOREVER, **settings)
         prepared = prepare(problem, arguments, callers_x64=self._x64)
         state = prepared.initial
         if self._state is not None:

@@ -8,6 +8,7 @@ written. Each of these takes the state and hands back the next one.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -30,11 +31,14 @@ KINK = 1e-6  # of x: the slopes of g differ by much more than this part of them 
 SETTLING = 0.02  # the last change of F, relative to all of it
 
 
-def run(p: Prepared, state: State) -> State:
-    """The state at the end of the steps, which says why they ended."""
+def run(p: Prepared, state: State, each: Callable[[State], None] = lambda state: None) -> State:
+    """The state at the end of the steps, which says why they ended.
+
+    `each` is called with every state that is recorded in the trace.
+    """
     state = before_the_first_step(p, state)
     state = compiled(p, state)
-    return iterated(p, state)
+    return iterated(p, state, each)
 
 
 def before_the_first_step(p: Prepared, state: State) -> State:
@@ -60,7 +64,7 @@ def compiled(p: Prepared, state: State) -> State:
     return state._replace(attempts=attempts, compile_seconds=took)
 
 
-def iterated(p: Prepared, state: State) -> State:
+def iterated(p: Prepared, state: State, each: Callable[[State], None]) -> State:
     a, longest, saved = p.arguments, FIRST_CHUNK, Clock()
     if state.k == 0:
         state = recorded(p, state, p.watch.first, [], seconds=0.0)
@@ -72,8 +76,10 @@ def iterated(p: Prepared, state: State) -> State:
         longest, state = advanced.longest, state._replace(position=advanced.position)
         if advanced.ended:
             state = state.said("The stream has ended.")._replace(ended=Ended.STREAM)
-        state = stopped(p, state)
-        state = observed_between(p, state, advanced.chunks)
+        rows = len(state.record.history)
+        state = observed_between(p, stopped(p, state), advanced.chunks)
+        if len(state.record.history) > rows:
+            each(state)
         state = ended(p, stopped(p, state))
         if a.checkpoint is not None and (
             saved.seconds() > CHECKPOINT_SECONDS or state.ended not in (None, Ended.LOST)
