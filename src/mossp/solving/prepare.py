@@ -200,15 +200,20 @@ def prepare_loop(
         retune_at=step_sizes.retune_steps(a.steps, epoch) if tuned else (),
         anchor_every=epoch,
     )
-    tuner = step_sizes.Tuner(
-        draws=constants_draws,
+    tuner = tuner_of(a, constants_draws) if tuned and a.steps else None
+    return Loop(shards, a.replicas, events, tuner), Position(0, tuple(carries))
+
+
+def tuner_of(a: Arguments, draws: PyTree) -> step_sizes.Tuner:
+    """What it takes to measure rho and mu again as the run goes on."""
+    return step_sizes.Tuner(
+        draws=draws,
         K=np.asarray(a.steps, a.dtype),
         target=np.asarray(step_sizes.violation_target(a.tol, a.steps), a.dtype),
         settled=np.asarray(a.tol / 2, a.dtype),
         k=np.asarray(0, np.int32),
         shorten=np.asarray(getattr(a.rule, "shorten", 1.0), a.dtype),
-    ) if tuned else None  # fmt: skip
-    return Loop(shards, a.replicas, events, tuner), Position(0, tuple(carries))
+    )
 
 
 def setting(a: Arguments, method: Method, rule: Rule, constants: Any) -> tuple[Method, Schedule]:
