@@ -16,6 +16,7 @@ from jax import lax
 
 from mossp import keys
 from mossp.data import Sampler, Stream, map_rows
+from mossp.printing import quoted
 from mossp.problem import Oracles, Problem
 from mossp.structure import Structure, with_dtype
 
@@ -97,5 +98,5 @@ def entry(structure: Structure, place: int) -> str:
     ):
         if start <= place < stop:
             index = ", ".join(str(i) for i in np.unravel_index(place - start, shape))
-            return f"x[{path!r}][{index}]" if path else f"x[{index}]"
+            return f"x[{quoted(path)}][{index}]" if path else f"x[{index}]"
     raise IndexError(place)

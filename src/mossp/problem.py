@@ -35,7 +35,7 @@ from mossp.functions import (
 )
 from mossp.losses import Loss
 from mossp.module import restored, stored
-from mossp.printing import shown
+from mossp.printing import quoted, shown
 from mossp.programs import ProgramSet, store
 from mossp.regularizers import Regularizer, Relaxed, Zero
 from mossp.structure import Structure, with_dtype
@@ -328,7 +328,7 @@ class Oracles(eqx.Module):
             ("inequality", self.inequality_structure),
         ):
             for path, shape in zip(structure.paths, structure.shapes, strict=True):
-                called = repr(path) if path else kind
+                called = quoted(path) if path else kind
                 places = np.ndindex(*shape) if math.prod(shape) > 1 else [()]
                 names += [called + (f"[{', '.join(map(str, i))}]" if i else "") for i in places]
         return names
