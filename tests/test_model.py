@@ -142,6 +142,8 @@ META = FEATURES.to_meta()
     ({"features": META | {"scale": [1, 1, 1]}}, "every feature needs one finite centre"),
     ({"features": META | {"scale": [1, 1, 1, "a"]}}, "is damaged, or not a model"),
     ({"kind": "oracle"}, "there is no 'oracle' with the loss 'logistic'"),
+    ({"kind": "o" * 450}, "…oooooooooooooooooooo' with the loss"),
+    ({"format": "2" * 450}, "…22222222222222222222', but only 1 is known"),
     ({"loss": ["logistic"]}, "there is no 'classifier' with the loss ['logistic']"),
     ({"target": 3}, "the target of a model must be text"),
     ({"about": None}, "about a dict"),

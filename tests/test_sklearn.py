@@ -870,6 +870,7 @@ WRONG = {
     "the other wrong relation": (C(inequality="x = 1"), X, TWO, {}, "give it as equality"),
     "a number as constraint": (C(equality=[1.0]), X, TWO, {}, "equality must be a function"),
     "one class": (C(), X, np.ones(N), {}, "at least 2 classes, but y has one class only"),
+    "a long class": (C(), X, np.full(N, "c" * 450), {}, "one class only: 'c{59}…c{20}'"),
     "NaN": (C(), BROKEN, TWO, {}, "NaN"),
     "a negative weight": (R(), X, TARGET, {"sample_weight": np.full(N, -1.0)}, "[Nn]egative"),
     "no weight": (R(), X, TARGET, {"sample_weight": np.zeros(N)}, "at least one"),

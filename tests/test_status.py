@@ -346,6 +346,16 @@ def test_rates_that_cannot_both_hold(method):
     assert r.certificate.feasibility == pytest.approx(r.violations[0])
 
 
+def test_a_long_name_of_what_cannot_hold_is_cut():
+    name = "\x1b[31m" + "n" * 450
+    problem = mossp.Problem(
+        loss=lambda x: x @ x, inequality=lambda x: {name: 1.0 - x[0], "low": x[0] + 1.0}
+    )
+    r = solve(problem, np.zeros(2))
+    assert r.status is Status.INFEASIBLE_STATIONARY
+    assert "'\\x1b[31mnnn" in r.message and "n" * 60 not in r.message
+
+
 def diverging(x):
     """Unbounded below, so that the run leaves the neighbourhood of its start."""
     return -jnp.sum(x**4)

@@ -7,6 +7,7 @@ import datetime
 import doctest
 import functools
 import io
+import math
 import pickle
 import socket
 import subprocess
@@ -563,6 +564,10 @@ def infinite(model):
     [
         ({"inequality": root}, r"the gradient of inequality\['root'\]\[0\] is not finite"),
         ({"equality": infinite}, r"equality\[1\] is inf"),
+        (
+            {"inequality": lambda model: {"\x1b" + "c" * 450: model.b.sum() * math.nan}},
+            r"inequality\['.x1bc{58}…c{20}'\] is nan",
+        ),
         (
             {"equality": lambda model: 1e200 * model.b, "rho": 1e200},
             "the gradient of the penalty is infinite",

@@ -119,7 +119,8 @@ class Covariance(abc.ABC):
         if isinstance(where, str):
             known = [] if names is None else list(names)
             if where not in known:
-                listed = ", ".join(known[:10]) or "no names: give its number, or a data frame"
+                some = ", ".join(map(short, known[:10]))
+                listed = some or "no names: give its number, or a data frame"
                 raise ValueError(f"{self!r} names a column that X does not have; X has {listed}.")
             where = known.index(where)
         if not -X.shape[1] <= where < X.shape[1]:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.power import spectral_norm
+from mossp._base.printing import quoted
 from mossp._base.programs import ProgramSet
 from mossp._base.structure import Structure
 from mossp._base.tracing import Code, Function
@@ -174,7 +175,7 @@ class Oracles(eqx.Module):
             ("inequality", self.inequality_structure),
         ):
             for path, shape in zip(structure.paths, structure.shapes, strict=True):
-                called = repr(path) if path else kind
+                called = quoted(path) if path else kind
                 places = np.ndindex(*shape) if math.prod(shape) > 1 else [()]
                 names += [called + (f"[{', '.join(map(str, i))}]" if i else "") for i in places]
         return names

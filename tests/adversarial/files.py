@@ -129,6 +129,16 @@ def some_array(rng: random.Random) -> np.ndarray:
     return rng.choice(choices)()
 
 
+def recast(array: np.ndarray, rng: random.Random) -> np.ndarray:
+    """The same numbers in the same shape as another type, or in the other order of bytes."""
+    types = [">f8", "f2", "f4", "longdouble", "clongdouble", ">i4", "i8", "u1", "?", "U4"]
+    try:
+        with np.errstate(all="ignore"):
+            return array.astype(rng.choice(types))
+    except ValueError:  # text that is no number
+        return array[::-1]
+
+
 def sealed(path: Path, arrays: dict[str, np.ndarray], meta: bytes) -> None:
     """A file with contents of our choice and the right checksum."""
     stored = {**arrays, archive.META: np.frombuffer(meta, np.uint8)}
@@ -146,7 +156,7 @@ def crafted(valid: Path, path: Path, rng: random.Random) -> str:
     match rng.randrange(8):
         case 0:
             name = rng.choice(sorted(arrays))
-            arrays[name] = some_array(rng)
+            arrays[name] = some_array(rng) if rng.random() < 0.5 else recast(arrays[name], rng)
             what = f"array {name} replaced"
         case 1:
             name = rng.choice(sorted(arrays))

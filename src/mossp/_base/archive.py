@@ -19,6 +19,7 @@ from mossp._base import files
 
 META, CHECKSUM = "__meta__", "__checksum__"
 PLAIN = "biufcSU"  # kinds of arrays: numbers and text
+WIDEST = {"f": 8, "c": 16}  # bytes of a number; JAX cannot take those of 80 bits
 MOST_ARRAYS = 100_000
 # Names, centres and scales of a million features take a tenth of this.
 LARGEST_META = 2**29
@@ -46,7 +47,7 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]
     """Arrays and JSON in one .npz file: complete under its name, or not there at all."""
     stored = {name: np.asarray(a) for name, a in arrays.items()}
     text = json.dumps(meta, sort_keys=True).encode()
-    if any(a.dtype.kind not in PLAIN for a in stored.values()) or not can_be_read(text):
+    if not (all(is_plain(a.dtype) for a in stored.values()) and can_be_read(text)):
         raise CheckpointError(f"{path} was not written, since it could not be read again.")
     stored[META] = np.frombuffer(text, np.uint8)
     stored[CHECKSUM] = np.frombuffer(checksum(stored), np.uint8)
@@ -106,9 +107,13 @@ def check_header(member: IO[bytes], length: int) -> None:
     if np.lib.format.read_magic(member) != (1, 0):
         raise ValueError("it holds an array in a form that mossp does not write.")
     shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-    plain = dtype.kind in PLAIN and dtype.itemsize > 0 and all(n >= 0 for n in shape)
-    if not plain or math.prod(shape) * dtype.itemsize != length - member.tell():
+    possible = is_plain(dtype) and all(n >= 0 for n in shape)
+    if not possible or math.prod(shape) * dtype.itemsize != length - member.tell():
         raise ValueError("it holds an array that is not as large as it says.")
+
+
+def is_plain(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in PLAIN and 0 < dtype.itemsize <= WIDEST.get(dtype.kind, math.inf)
 
 
 def can_be_read(text: bytes) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from mossp.printing import shown
+
 LARGEST = 2.0**1023  # JSON knows whole numbers that no float can hold
 
 
@@ -122,14 +124,14 @@ def array(
     mossp.layout.LayoutError: its array 'x' should have the shape (2,), but has (3,)
     """
     if name not in arrays:
-        raise LayoutError(f"it lacks the array {name!r}")
+        raise LayoutError(f"it lacks the array {shown(name)}")
     found = arrays[name]
     if kinds and found.dtype.kind not in kinds:
-        raise LayoutError(f"its array {name!r} should not be of the type {found.dtype}")
+        raise LayoutError(f"its array {shown(name)} should not be of the type {found.dtype}")
     if shape is not None:
         alike = len(shape) == found.ndim
         if not alike or any(s not in (None, t) for s, t in zip(shape, found.shape, strict=True)):
             raise LayoutError(
-                f"its array {name!r} should have the shape {shape}, but has {found.shape}"
+                f"its array {shown(name)} should have the shape {shape}, but has {found.shape}"
             )
     return found

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mossp._base import archive, layout
+from mossp._base.printing import shown
 from mossp.app.features import Features
 from mossp.app.tables import TableError
 
@@ -83,7 +84,7 @@ class Model:
             raise ModelError("The coefficients of a model must be finite, but some are not.")
         name = self.loss.partition(":")[0] if isinstance(self.loss, str) else None
         if self.kind not in KINDS or name not in LOSSES:
-            raise ModelError(f"There is no {self.kind!r} with the loss {self.loss!r}.")
+            raise ModelError(f"There is no {shown(self.kind)} with the loss {shown(self.loss)}.")
         if not isinstance(self.target, str | None) or not isinstance(self.about, dict):
             raise ModelError("The target of a model must be text or None, and about a dict.")
         try:
@@ -205,8 +206,8 @@ class Model:
                 raise layout.LayoutError("it is something else")
             if meta.get("format") != FORMAT:
                 raise ModelError(
-                    f"Its format is {meta.get('format')!r}, but only {FORMAT} is known: update "
-                    "mossp."
+                    f"Its format is {shown(meta.get('format'))}, but only {FORMAT} is known: "
+                    "update mossp."
                 )
             layout.check(meta, FILE)
             return cls(

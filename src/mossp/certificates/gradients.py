@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from mossp._base import keys
+from mossp._base.printing import quoted
 from mossp._base.structure import Structure, with_dtype
 from mossp.data import Sampler, Stream, map_rows
 from mossp.oracles import Oracles
@@ -98,5 +99,5 @@ def entry(structure: Structure, place: int) -> str:
     ):
         if start <= place < stop:
             index = ", ".join(str(i) for i in np.unravel_index(place - start, shape))
-            return f"x[{path!r}][{index}]" if path else f"x[{index}]"
+            return f"x[{quoted(path)}][{index}]" if path else f"x[{index}]"
     raise IndexError(place)

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mossp import losses
 from mossp.losses import Predictive
+from mossp.printing import shown
 from mossp.sklearn.linear import PARAMETERS, LinearEstimator
 from mossp.sklearn.streams import Rows
 
@@ -90,14 +91,14 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         if len(self.classes_) < 2:
             raise ValueError(
                 "The classifier needs samples of at least 2 classes, but y has one class only: "
-                f"{self.classes_.tolist()[0]!r}."
+                f"{shown(self.classes_.tolist()[0])}."
             )
         number = np.searchsorted(self.classes_, y)
         unknown = self.classes_[np.minimum(number, len(self.classes_) - 1)] != y
         if unknown.any():
             raise ValueError(
-                f"y has the class {y[unknown].tolist()[0]!r}, but the classes are "
-                f"{self.classes_.tolist()}."
+                f"y has the class {shown(y[unknown].tolist()[0])}, but the classes are "
+                f"{shown(self.classes_.tolist())}."
             )
         w = self._weights(X, sample_weight)
         if self.class_weight is not None:
@@ -106,7 +107,7 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         if reset and len(counted) < 2:
             raise ValueError(
                 "The classifier needs samples of at least 2 classes, but only one class has rows "
-                f"whose weight is not 0: {counted.tolist()[0]!r}."
+                f"whose weight is not 0: {shown(counted.tolist()[0])}."
             )
         labels = number if self._outputs() else np.where(number == 1, 1.0, -1.0)
         b = labels

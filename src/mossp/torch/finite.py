@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mossp.printing import shown
 from mossp.torch.vectors import Tensor, gradient, leaves, working
 
 
@@ -93,7 +94,7 @@ def not_finite(named: Iterable[tuple[str, Tensor]]) -> str | None:
 def named_constraints(values: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
     """The tensors of c_E and c_I, under the names by which the user would find them."""
     return [
-        (f"{kind}[{key!r}]", leaf) if isinstance(value, Mapping) else (kind, leaf)
+        (f"{kind}[{shown(key)}]", leaf) if isinstance(value, Mapping) else (kind, leaf)
         for kind, value in values.items()
         for key, leaf in zip(
             value if isinstance(value, Mapping) else [0], leaves(value), strict=True

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from mossp.printing import shown
 from mossp.schedules import Schedule
 from mossp.torch.damping import AFTER_FAILURE, damped
 from mossp.torch.finite import (
@@ -254,7 +255,7 @@ class MoSSP(torch.optim.Optimizer):
         if not suspicious(numbers._replace(loss=[]) if several_processes() else numbers):
             return
         names = {
-            p: f"parameter {name!r}"
+            p: f"parameter {shown(name)}"
             for group in self.param_groups
             for name, p in zip(group.get("param_names", itertools.count()), group["params"])  # noqa: B905
         }
