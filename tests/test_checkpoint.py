@@ -997,14 +997,14 @@ def test_numbers_wider_than_ours_are_one_sentence(stopped, tmp_path, dtype):
     """JAX cannot take numbers of 80 bits, of the right kind and shape as they may be."""
     file = tmp_path / "run.npz"
     with np.load(stopped) as saved:
-        arrays = {name: saved[name] for name in saved.files if name != checkpoint.CHECKSUM}
+        arrays = {name: saved[name] for name in saved.files if name != archive.CHECKSUM}
     arrays["carry/0"] = arrays["carry/0"].astype(dtype)
-    mark = np.frombuffer(checkpoint.checksum(arrays), np.uint8)
-    np.savez(file, **arrays, **{checkpoint.CHECKSUM: mark})
+    mark = np.frombuffer(archive.checksum(arrays), np.uint8)
+    np.savez(file, **arrays, **{archive.CHECKSUM: mark})
     with pytest.raises(CheckpointError, match="is damaged or not a file of mossp"):
         solve(checkpoint=file, resume="force")
     with pytest.raises(CheckpointError, match="could not be read again"):
-        checkpoint.write_arrays(file, {"x": arrays["carry/0"]}, {})
+        archive.write_arrays(file, {"x": arrays["carry/0"]}, {})
 
 
 def test_saving_replaces_atomically(tmp_path, monkeypatch):

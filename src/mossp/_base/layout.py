@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mossp.printing import shown
+from mossp._base.printing import shown
 
 LARGEST = 2.0**1023  # JSON knows whole numbers that no float can hold
 

@@ -13,8 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from mossp import losses
+from mossp._base.printing import shown
 from mossp.losses import Predictive
-from mossp.printing import shown
 from mossp.sklearn.linear import PARAMETERS, LinearEstimator
 from mossp.sklearn.streams import Rows
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mossp.printing import shown
+from mossp._base.printing import shown
 from mossp.torch.vectors import Tensor, gradient, leaves, working
 
 

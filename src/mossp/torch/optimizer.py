@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mossp.printing import shown
+from mossp._base.printing import shown
 from mossp.schedules import Schedule
 from mossp.torch.damping import AFTER_FAILURE, damped
 from mossp.torch.finite import (
