@@ -40,7 +40,7 @@ from mossp.programs import ProgramSet, store
 from mossp.regularizers import Regularizer, Relaxed, Zero
 from mossp.structure import Structure, with_dtype
 from mossp.surroundings import fork, refuse_tracers
-from mossp.tracing import Code, Function, Probed
+from mossp.tracing import Code, Function, Probed, same_bits
 from mossp.values import concrete, hides_entries
 
 PyTree = Any
@@ -216,8 +216,10 @@ class Oracles(eqx.Module):
         return numbers_of([code.probed for code in self.codes])
 
     def same_functions(self, other: Oracles) -> bool:
-        """Whether the user's functions compute the same in both."""
-        return self.programs is other.programs and self.numbers() == other.numbers()
+        """Whether the user's functions, and the regulariser, compute the same in both."""
+        mine, others = (jax.tree.leaves(o.regularizer) for o in (self, other))
+        same = len(mine) == len(others) and all(map(same_bits, mine, others))
+        return same and self.programs is other.programs and self.numbers() == other.numbers()
 
     @property
     def m_E(self) -> int:
