@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 import mossp
+from mossp.sklearn import MoSSPRegressor, SparsePCA
+
+BOWL = mossp.Problem(lambda x: jnp.sum((x - 1.0) ** 2))
 
 
 def solved(x0, lam=0.1):
@@ -36,6 +39,21 @@ INSIDE = {
     "vmap, data": lambda: jax.vmap(lambda A: mossp.Problem(lambda x, b: jnp.mean(b @ x), A))(
         jnp.ones((2, 3, 2))
     ),
+    "vmap, a number of the method": lambda: jax.vmap(
+        lambda a: mossp.solve(BOWL, np.ones(2), method=mossp.MoSSP(momentum=mossp.Polyak(a))).x
+    )(jnp.full(2, 0.1)),
+    "vmap, a number of the schedule": lambda: jax.vmap(
+        lambda mu: (
+            mossp.solve(
+                BOWL, np.ones(2), method="mossp-r", schedule=mossp.schedules.Constant(5.0, mu, 0.1)
+            ).x
+        )
+    )(jnp.full(2, 0.1)),
+    "vmap, tol": lambda: jax.vmap(lambda t: mossp.solve(BOWL, np.ones(2), tol=t).x)(jnp.ones(2)),
+    "jit, an estimator": lambda: jax.jit(lambda X: MoSSPRegressor().fit(X, X[:, 0]).coef_)(
+        jnp.ones((5, 2))
+    ),
+    "jit, components": lambda: jax.jit(lambda X: SparsePCA(1).fit(X).components_)(jnp.ones((5, 2))),
 }
 
 
@@ -80,6 +98,28 @@ def test_a_forked_child_is_told_at_once():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("does not survive a fork") == 2 and "spawn" in done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_pool_that_forks_hands_the_sentence_back():
+    """A task's arguments are unpickled before it begins: an error there would never be heard."""
+    done = run(
+        """
+        import multiprocessing, warnings
+        warnings.simplefilter("ignore")
+        import numpy as np, mossp
+        problem = mossp.Problem(
+            mossp.losses.squared, (np.eye(2), np.ones(2)), mossp.Weighted(mossp.L1(0.1), np.ones(2))
+        )
+        mossp.stationarity(problem, np.ones(2))
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            try:
+                pool.apply_async(mossp.solve, (problem, np.ones(2))).get(60)
+            except RuntimeError as error:
+                print(error)
+        """
+    )
+    assert "does not survive a fork" in done.stdout, done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
