@@ -338,3 +338,15 @@ def test_a_function_that_keeps_arriving_new_is_said_once(monkeypatch):
     said = [str(w.message) for w in caught]
     assert len(said) == 1
     assert "oracles_of" in said[0] and "equinox module" in said[0] and "20 times" in said[0]
+
+
+def test_a_long_program_is_said_once():
+    """A run traces its functions again at its end, and the second solve compiles nothing."""
+
+    def loss(x):
+        return sum((i * x[0] for i in range(600)), x @ x)
+
+    problem = mossp.Problem(loss)
+    with pytest.warns(UserWarning, match="takes long to compile") as said:
+        kept = [problem.oracles(X0), problem.oracles(X0)]
+    assert len(said) == 1 and kept[0].programs is kept[1].programs

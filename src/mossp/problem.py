@@ -31,6 +31,7 @@ from mossp.functions import (
     probe_sampler,
     shapes,
     shapes_returned,
+    warn_of_long,
     with_rows,
 )
 from mossp.losses import Loss
@@ -145,6 +146,7 @@ class Problem:
         large = check_size(probed)
         origin = " and ".join(p.origin for p in probed) or "The problem"
         programs = store.get(key, numbers, origin, large)
+        warn_of_long(probed, programs)
         if sampler is not None:
             source = Sampler(function_of(sampler, programs, "sampler"))
         return Oracles(
