@@ -151,6 +151,8 @@ BUSY = """
         ends = time.monotonic() + {seconds}
         while True:  # C code that lets go of Python's lock and does not look at signals, as XLA
             hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})
+            if {looks}:
+                interrupt.received
             if time.monotonic() > ends:
                 break
     print("received", interrupt.received)
@@ -159,17 +161,32 @@ BUSY = """
 
 def test_a_signal_during_a_compilation_is_answered():
     """One long call: Python gets to the signal only after it."""
-    done = run(BUSY.format(signals=(0.2,), seconds=0, rounds=12_000_000))
+    done = run(BUSY.format(signals=(0.2,), seconds=0, rounds=12_000_000, looks=True))
     assert "received SIGTERM" in done.stdout and done.returncode == 0
     assert "A second signal ends the process" in done.stderr
 
 
 def test_a_second_signal_during_a_compilation_ends_the_process():
-    done = run(BUSY.format(signals=(0.2, 1.5), seconds=0, rounds=10**9))
+    done = run(BUSY.format(signals=(0.2, 1.5), seconds=0, rounds=10**9, looks=True))
     assert done.returncode == 128 + 15
     assert "received" not in done.stdout and "A second signal ends the process" in done.stderr
 
 
+def test_a_signal_that_the_run_does_not_look_at_is_answered():
+    """Python hears it while long programs are traced, one after the other."""
+    done = run(BUSY.format(signals=(0.2,), seconds=3, rounds=1000, looks=False))
+    assert "received SIGTERM" in done.stdout and "A second signal ends" in done.stderr
+    done = run(BUSY.format(signals=(0.2, 2.5), seconds=60, rounds=1000, looks=False))
+    assert done.returncode == 128 + 15 or "KeyboardInterrupt" in done.stderr
+
+
+def test_a_second_signal_ends_a_run_that_does_not_come_back():
+    """It has looked at the first one, and compiles what it needs to judge its answer."""
+    late = BUSY.replace("{rounds}", "10**9 if interrupt.received else 1000")
+    done = run(late.format(signals=(0.2, 2.0), seconds=60, looks=True))
+    assert done.returncode == 128 + 15 and done.stderr == ""
+
+
 def test_a_signal_that_python_hears_is_not_commented():
-    done = run(BUSY.format(signals=(0.2,), seconds=2, rounds=1000))
+    done = run(BUSY.format(signals=(0.2,), seconds=2, rounds=1000, looks=True))
     assert "received SIGTERM" in done.stdout and done.stderr == ""
