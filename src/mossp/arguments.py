@@ -22,6 +22,7 @@ from mossp.printing import quoted, short, shown
 from mossp.problem import Oracles, Problem, check_problem, checked_point
 from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
+from mossp.surroundings import refuse_tracers
 from mossp.values import MOST_COUNTED, is_choice, positive, whole
 
 PyTree = Any
@@ -77,6 +78,7 @@ def checked(
 ) -> Arguments:  # fmt: skip
     check_problem("solve", problem)
     dtype = checked_dtype(dtype)
+    refuse_tracers(method, schedule, tol, seconds)
     rule = as_rule(schedule)
     x0 = checked_start(x0)
     if not is_choice(output, OUTPUTS):

@@ -31,6 +31,7 @@ from mossp.functions import (
     probe_sampler,
     shapes,
     shapes_returned,
+    warn_of_long,
     with_rows,
 )
 from mossp.losses import Loss
@@ -40,7 +41,7 @@ from mossp.programs import ProgramSet, store
 from mossp.regularizers import Regularizer, Relaxed, Zero
 from mossp.structure import Structure, with_dtype
 from mossp.surroundings import fork, refuse_tracers
-from mossp.tracing import Code, Function, Probed
+from mossp.tracing import Code, Function, Probed, same_bits
 from mossp.values import concrete, hides_entries
 
 PyTree = Any
@@ -145,6 +146,7 @@ class Problem:
         large = check_size(probed)
         origin = " and ".join(p.origin for p in probed) or "The problem"
         programs = store.get(key, numbers, origin, large)
+        warn_of_long(probed, programs)
         if sampler is not None:
             source = Sampler(function_of(sampler, programs, "sampler"))
         return Oracles(
@@ -184,7 +186,12 @@ class Problem:
 
 def _rebuilt(kind: type[Problem], given: list[Any]) -> Problem:
     """The problem that was pickled."""
-    return kind(*restored(given))
+    if not fork.cut_off:
+        return kind(*restored(given))
+    problem = object.__new__(kind)  # to be handed over to a task, in which `solve` refuses it
+    for field, value in zip(dataclasses.fields(kind), restored(given), strict=False):
+        object.__setattr__(problem, field.name, value)
+    return problem
 
 
 class Oracles(eqx.Module):
@@ -216,8 +223,10 @@ class Oracles(eqx.Module):
         return numbers_of([code.probed for code in self.codes])
 
     def same_functions(self, other: Oracles) -> bool:
-        """Whether the user's functions compute the same in both."""
-        return self.programs is other.programs and self.numbers() == other.numbers()
+        """Whether the user's functions, and the regulariser, compute the same in both."""
+        mine, others = (jax.tree.leaves(o.regularizer) for o in (self, other))
+        same = len(mine) == len(others) and all(map(same_bits, mine, others))
+        return same and self.programs is other.programs and self.numbers() == other.numbers()
 
     @property
     def m_E(self) -> int:

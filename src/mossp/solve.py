@@ -202,9 +202,10 @@ class Solve:
                 with self.bar:
                     before = self.take_up()
                     self.budget.start(before)
-                    self.at_start = self.solved_at_start()
+                    self.note_stops()  # perhaps while the first programs were compiled
+                    self.at_start = not self.early and self.solved_at_start()
                     self.arrived = self.at_start or self.polished_early()
-                    if self.relaxes() and (self.at_start or not self.arrived):
+                    if not self.early and self.relaxes() and (self.at_start or not self.arrived):
                         self.polishing.relax(self.start)
                     spent = self.budget.seconds()
                     self.note_stops()

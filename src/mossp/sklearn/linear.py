@@ -20,6 +20,7 @@ from mossp.result import Result, Status
 from mossp.sklearn.statement import constraint_of, on_coefficients, regularizer_of, seed_of
 from mossp.sklearn.streams import Rows, Streaming
 from mossp.solve import solve
+from mossp.surroundings import refuse_traced
 
 PyTree = Any
 
@@ -198,6 +199,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         }  # fmt: skip
 
     def _checked_X(self, X: Any, y: Any = "no_validation", reset: bool = True, **how: Any) -> Any:
+        refuse_traced(X, y)
         return validate_data(
             self, X, y, reset=reset, accept_sparse="csr", dtype=np.float64,
             accept_large_sparse=False, **how,
