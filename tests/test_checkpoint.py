@@ -19,9 +19,10 @@ import sys
 import threading
 import time
 import tracemalloc
+import types
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -360,6 +361,39 @@ def test_slots_sets_and_methods_are_part_of_the_problem():
     assert first != fingerprint(user_module(OUTER=2.0)["ball"])  # which its __call__ uses
     for one, other in [({1, 2}, {1, 3}), (frozenset("ab"), frozenset("ac")), ({1}, frozenset({1}))]:
         assert fingerprint(one) != fingerprint(other)
+
+
+def test_what_a_users_own_module_holds_is_part_of_the_problem():
+    """`import settings`, and `settings.radius` in a function; a module within a package, too."""
+    settings, package = types.ModuleType("settings"), types.ModuleType("package")
+    settings.radius, settings.unused = 1.0, 1.0
+    package.settings, settings.package = settings, package  # which lead back to each other
+    space = user_module(settings=settings, package=package)
+    exec("def near(x): return (lambda v: v @ v - settings.radius)(x)", space)
+    exec("def far(x): return x @ x - package.settings.radius", space)
+    before = fingerprint(space["near"]), fingerprint(space["far"])
+    settings.unused = 2.0
+    assert before == (fingerprint(space["near"]), fingerprint(space["far"]))
+    settings.radius = 2.0
+    assert before[0] != fingerprint(space["near"]) and before[1] != fingerprint(space["far"])
+
+
+def test_tables_of_classes_and_what_pickle_refuses_are_part_of_the_problem():
+    class Table:
+        rows: ClassVar = {"a": 1.0}
+
+    class Refuses:
+        def __init__(self):
+            self.radius = 1.0
+
+        def __reduce__(self):
+            raise TypeError("not pickled")
+
+    refuses, view = Refuses(), {"a": 1.0}
+    things = (Table, refuses, types.MappingProxyType(view))
+    before = [fingerprint(thing) for thing in things]
+    Table.rows["a"] = refuses.radius = view["a"] = 2.0
+    assert not set(before) & {fingerprint(thing) for thing in things}
 
 
 FINGERPRINT = """

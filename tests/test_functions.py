@@ -193,6 +193,33 @@ def test_a_function_that_changes_during_the_run_is_no_success():
     np.testing.assert_allclose(result.x, 1.0, atol=1e-2)
 
 
+@pytest.mark.parametrize("where", ["a closure", "a module", "a regulariser"])
+def test_an_array_that_is_overwritten_during_the_run_is_no_success(where):
+    """The array is the same object then, and only its contents tell."""
+
+    class Near(eqx.Module):
+        target: np.ndarray
+
+        def __call__(self, x):
+            return jnp.sum((x - self.target) ** 2)
+
+    array = np.ones(3)
+
+    def change(progress):
+        array[:] = 2.0
+
+    problem = {
+        "a closure": lambda: mossp.Problem(lambda x: jnp.sum((x - array) ** 2)),
+        "a module": lambda: mossp.Problem(Near(array)),
+        "a regulariser": lambda: mossp.Problem(
+            lambda x: jnp.sum((x - 1.5) ** 2), regularizer=mossp.Weighted(mossp.L1(1.0), array)
+        ),
+    }[where]()
+    result = mossp.solve(problem, X0, callback=change, method="mossp-p", steps=2000)
+    assert result.status is mossp.Status.CHANGED and not result.success
+    np.testing.assert_allclose(result.x, 1.0, atol=1e-2)
+
+
 def test_modules_with_functions_among_their_leaves():
     """As the layers of equinox have."""
 
@@ -311,3 +338,15 @@ def test_a_function_that_keeps_arriving_new_is_said_once(monkeypatch):
     said = [str(w.message) for w in caught]
     assert len(said) == 1
     assert "oracles_of" in said[0] and "equinox module" in said[0] and "20 times" in said[0]
+
+
+def test_a_long_program_is_said_once():
+    """A run traces its functions again at its end, and the second solve compiles nothing."""
+
+    def loss(x):
+        return sum((i * x[0] for i in range(600)), x @ x)
+
+    problem = mossp.Problem(loss)
+    with pytest.warns(UserWarning, match="takes long to compile") as said:
+        kept = [problem.oracles(X0), problem.oracles(X0)]
+    assert len(said) == 1 and kept[0].programs is kept[1].programs

@@ -12,7 +12,7 @@ import scipy.sparse
 
 import mossp
 from mossp._base.structure import Structure
-from mossp.solving.means import GROUP, check_mean
+from mossp.solving.means import GROUP, ROWS, check_mean, some_rows
 
 X = np.arange(12.0).reshape(4, 3) / 10
 Y = np.array([1.0, -1.0, 1.0, 1.0])
@@ -477,6 +477,31 @@ def test_sums_whose_first_rows_are_zero_are_caught():
     A = np.zeros((300, 3))
     A[-5:] = 1.0
     assert not looks_like_a_mean(sum_loss, (A, A.sum(axis=1)))
+
+
+def test_one_row_in_thousands_with_a_weight_of_its_own_is_found():
+    rng = np.random.default_rng(1)
+    A, w = rng.normal(size=(20_000, 3)), np.ones(20_000)
+    w[777] = 500.0
+    assert not looks_like_a_mean(weighted, (A, A.sum(axis=1), w))
+    total = lambda x, batch: jnp.sum(batch[2] * (batch[0] @ x - batch[1]) ** 2)  # noqa: E731
+    assert not looks_like_a_mean(total, (A, A.sum(axis=1), np.where(w > 1, 1.0, 0.0)))
+
+
+def test_rows_are_as_many_whatever_the_data_hold():
+    """So that data of one shape share a program."""
+    rng = np.random.default_rng(1)
+    for A in (rng.normal(size=(500, 3)), np.zeros((500, 3)), np.arange(1500.0).reshape(500, 3)):
+        problem = mossp.Problem(mean_loss, (A, A.sum(axis=1)))
+        rows = some_rows(problem, problem.oracles(X0), np.float64)
+        assert rows[0].shape == (ROWS, 3)
+
+
+def test_a_sum_that_is_finite_near_x0_alone_is_caught():
+    x0, rows = np.full(300, 0.05), np.abs(np.random.default_rng(1).normal(size=(100, 300)))
+    total = lambda x, batch: -jnp.sum(jnp.log(x) * batch)  # noqa: E731
+    assert not looks_like_a_mean(total, rows, x0)
+    assert looks_like_a_mean(lambda x, batch: total(x, batch) / len(batch), rows, x0)
 
 
 def test_a_loss_that_is_a_mean_of_few_rows_alone_is_caught():

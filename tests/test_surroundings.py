@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 import mossp
+from mossp.sklearn import MoSSPRegressor, SparsePCA
+
+BOWL = mossp.Problem(lambda x: jnp.sum((x - 1.0) ** 2))
 
 
 def solved(x0, lam=0.1):
@@ -36,6 +39,21 @@ INSIDE = {
     "vmap, data": lambda: jax.vmap(lambda A: mossp.Problem(lambda x, b: jnp.mean(b @ x), A))(
         jnp.ones((2, 3, 2))
     ),
+    "vmap, a number of the method": lambda: jax.vmap(
+        lambda a: mossp.solve(BOWL, np.ones(2), method=mossp.MoSSP(momentum=mossp.Polyak(a))).x
+    )(jnp.full(2, 0.1)),
+    "vmap, a number of the schedule": lambda: jax.vmap(
+        lambda mu: (
+            mossp.solve(
+                BOWL, np.ones(2), method="mossp-r", schedule=mossp.schedules.Constant(5.0, mu, 0.1)
+            ).x
+        )
+    )(jnp.full(2, 0.1)),
+    "vmap, tol": lambda: jax.vmap(lambda t: mossp.solve(BOWL, np.ones(2), tol=t).x)(jnp.ones(2)),
+    "jit, an estimator": lambda: jax.jit(lambda X: MoSSPRegressor().fit(X, X[:, 0]).coef_)(
+        jnp.ones((5, 2))
+    ),
+    "jit, components": lambda: jax.jit(lambda X: SparsePCA(1).fit(X).components_)(jnp.ones((5, 2))),
 }
 
 
@@ -83,6 +101,28 @@ def test_a_forked_child_is_told_at_once():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_pool_that_forks_hands_the_sentence_back():
+    """A task's arguments are unpickled before it begins: an error there would never be heard."""
+    done = run(
+        """
+        import multiprocessing, warnings
+        warnings.simplefilter("ignore")
+        import numpy as np, mossp
+        problem = mossp.Problem(
+            mossp.losses.squared, (np.eye(2), np.ones(2)), mossp.Weighted(mossp.L1(0.1), np.ones(2))
+        )
+        mossp.stationarity(problem, np.ones(2))
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            try:
+                pool.apply_async(mossp.solve, (problem, np.ones(2))).get(60)
+            except RuntimeError as error:
+                print(error)
+        """
+    )
+    assert "does not survive a fork" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_forked_before_the_first_problem_solves():
     done = run(
         """
@@ -111,6 +151,8 @@ BUSY = """
         ends = time.monotonic() + {seconds}
         while True:  # C code that lets go of Python's lock and does not look at signals, as XLA
             hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})
+            if {looks}:
+                interrupt.received
             if time.monotonic() > ends:
                 break
     print("received", interrupt.received)
@@ -119,17 +161,32 @@ BUSY = """
 
 def test_a_signal_during_a_compilation_is_answered():
     """One long call: Python gets to the signal only after it."""
-    done = run(BUSY.format(signals=(0.2,), seconds=0, rounds=12_000_000))
+    done = run(BUSY.format(signals=(0.2,), seconds=0, rounds=12_000_000, looks=True))
     assert "received SIGTERM" in done.stdout and done.returncode == 0
     assert "A second signal ends the process" in done.stderr
 
 
 def test_a_second_signal_during_a_compilation_ends_the_process():
-    done = run(BUSY.format(signals=(0.2, 1.5), seconds=0, rounds=10**9))
+    done = run(BUSY.format(signals=(0.2, 1.5), seconds=0, rounds=10**9, looks=True))
     assert done.returncode == 128 + 15
     assert "received" not in done.stdout and "A second signal ends the process" in done.stderr
 
 
+def test_a_signal_that_the_run_does_not_look_at_is_answered():
+    """Python hears it while long programs are traced, one after the other."""
+    done = run(BUSY.format(signals=(0.2,), seconds=3, rounds=1000, looks=False))
+    assert "received SIGTERM" in done.stdout and "A second signal ends" in done.stderr
+    done = run(BUSY.format(signals=(0.2, 2.5), seconds=60, rounds=1000, looks=False))
+    assert done.returncode == 128 + 15 or "KeyboardInterrupt" in done.stderr
+
+
+def test_a_second_signal_ends_a_run_that_does_not_come_back():
+    """It has looked at the first one, and compiles what it needs to judge its answer."""
+    late = BUSY.replace("{rounds}", "10**9 if interrupt.received else 1000")
+    done = run(late.format(signals=(0.2, 2.0), seconds=60, looks=True))
+    assert done.returncode == 128 + 15 and done.stderr == ""
+
+
 def test_a_signal_that_python_hears_is_not_commented():
-    done = run(BUSY.format(signals=(0.2,), seconds=2, rounds=1000))
+    done = run(BUSY.format(signals=(0.2,), seconds=2, rounds=1000, looks=True))
     assert "received SIGTERM" in done.stdout and done.stderr == ""

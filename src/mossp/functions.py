@@ -201,18 +201,26 @@ def check_regularizer_fits(reg: Regularizer, n: int, dtype: Any) -> None:
 def check_size(probed: list[Probed]) -> bool:
     """Whether the functions are long programs; ValueError where they are far too long."""
     size = sum(p.size for p in probed)
-    if size <= LARGE_PROGRAM:
-        return False
+    if size > LARGEST_PROGRAM:
+        limit = f"more than the {LARGEST_PROGRAM:,} that can be compiled"
+        raise ValueError(said_of_long(probed, limit))
+    return size > LARGE_PROGRAM
+
+
+def warn_of_long(probed: list[Probed], programs: ProgramSet) -> None:
+    """Once: a run traces its functions again at its end, and an equal problem compiles nothing."""
+    if programs.large and not programs.said:
+        programs.said = True
+        warn(said_of_long(probed, "which takes long to compile"))
+
+
+def said_of_long(probed: list[Probed], how: str) -> str:
     longest = max(probed, key=lambda p: p.size)
-    said = (
-        f"{longest.origin} is a program of {longest.size:,} operations, {{}}: replace loops in "
+    return (
+        f"{longest.origin} is a program of {longest.size:,} operations, {how}: replace loops in "
         "Python by operations on arrays (a sum over an axis, a product of matrices), by jax.vmap "
         "or by jax.lax.map, which are compiled once and not for each round."
     )
-    if size > LARGEST_PROGRAM:
-        raise ValueError(said.format(f"more than the {LARGEST_PROGRAM:,} that can be compiled"))
-    warn(said.format("which takes long to compile"))
-    return True
 
 
 def shapes(tree: PyTree, dtype: Any) -> PyTree:

@@ -18,7 +18,7 @@ from mossp._base.power import spectral_norm
 from mossp._base.printing import quoted
 from mossp._base.programs import ProgramSet
 from mossp._base.structure import Structure
-from mossp._base.tracing import Code, Function
+from mossp._base.tracing import Code, Function, same_bits
 from mossp.data import NoData
 from mossp.functions import numbers_of
 from mossp.losses import Loss
@@ -57,8 +57,10 @@ class Oracles(eqx.Module):
         return numbers_of([code.probed for code in self.codes])
 
     def same_functions(self, other: Oracles) -> bool:
-        """Whether the user's functions compute the same in both."""
-        return self.programs is other.programs and self.numbers() == other.numbers()
+        """Whether the user's functions, and the regulariser, compute the same in both."""
+        mine, others = (jax.tree.leaves(o.regularizer) for o in (self, other))
+        same = len(mine) == len(others) and all(map(same_bits, mine, others))
+        return same and self.programs is other.programs and self.numbers() == other.numbers()
 
     @property
     def m_E(self) -> int:

@@ -35,6 +35,7 @@ from mossp.functions import (
     probe_sampler,
     shapes,
     shapes_returned,
+    warn_of_long,
     with_rows,
 )
 from mossp.losses import Loss
@@ -143,6 +144,7 @@ class Problem:
         large = check_size(probed)
         origin = " and ".join(p.origin for p in probed) or "The problem"
         programs = store.get(key, numbers, origin, large)
+        warn_of_long(probed, programs)
         if sampler is not None:
             source = Sampler(function_of(sampler, programs, "sampler"))
         return Oracles(
@@ -182,7 +184,12 @@ class Problem:
 
 def _rebuilt(kind: type[Problem], given: list[Any]) -> Problem:
     """The problem that was pickled."""
-    return kind(*restored(given))
+    if not fork.cut_off:
+        return kind(*restored(given))
+    problem = object.__new__(kind)  # to be handed over to a task, in which `solve` refuses it
+    for field, value in zip(dataclasses.fields(kind), restored(given), strict=False):
+        object.__setattr__(problem, field.name, value)
+    return problem
 
 
 # What is checked before anything is compiled ----------------------------------------------

@@ -1,12 +1,14 @@
 """Ctrl-C and SIGTERM as a request that the run looks at between chunks.
 
 Python handles a signal between two of its own instructions, so that a signal has to wait while XLA
-compiles. The system's side of it does not wait: it writes a byte to a pipe, and a thread at the
-other end says that the signal was heard, and ends the process at the second one.
+compiles; and a run that traces long programs does not look at it for minutes. The system's side of
+it does not wait: it writes a byte to a pipe, and a thread at the other end says that the signal was
+heard, and ends the process at the second one.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -14,7 +16,9 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-PATIENCE = 1.0  # seconds after which a signal that nobody has looked at is answered
+# Seconds after which a signal that nobody has looked at is answered, and after which a second one
+# that has not ended the run ends the process.
+PATIENCE = 1.0
 
 
 class Interrupt:
@@ -24,10 +28,17 @@ class Interrupt:
     """
 
     def __init__(self) -> None:
-        self.received: str | None = None  # the name of the first signal
+        self.noted: str | None = None  # the name of the first signal
+        self.looked_at = False  # by the run, which ends then
         self.stopped = False  # whether a callback asked for an end
         self._before: dict[int, Any] = {}
         self._pipe: Pipe | None = None
+
+    @property
+    def received(self) -> str | None:
+        """The name of the signal, for the run."""
+        self.looked_at = self.looked_at or self.noted is not None
+        return self.noted
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
@@ -57,9 +68,9 @@ class Interrupt:
         return self.stopped or self.received is not None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        if self.noted is not None:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number).name
+        self.noted = signal.Signals(number).name
 
 
 class Pipe:
@@ -69,6 +80,8 @@ class Pipe:
         self._interrupt = interrupt
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
+        self._timers: list[threading.Timer] = []
+        self._said = False
         self._before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -77,23 +90,29 @@ class Pipe:
         signal.set_wakeup_fd(self._before)
         os.close(self._write)  # ends the thread
         self._thread.join()
+        for timer in self._timers:
+            timer.cancel()
         os.close(self._read)
 
     def _listen(self) -> None:
-        answer: threading.Timer | None = None
         while byte := os.read(self._read, 1):
             if self._before != -1:  # another listener, such as an event loop
                 os.write(self._before, byte)
             if byte[0] not in (signal.SIGINT, signal.SIGTERM):
                 continue
-            if answer is not None and self._interrupt.received is None:
-                os._exit(128 + byte[0])  # the second one, and the first was not looked at yet
-            answer = threading.Timer(PATIENCE, self._say)
-            answer.daemon = True
-            answer.start()
+            second, code = bool(self._timers), 128 + byte[0]
+            if second and (self._said or self._interrupt.noted is None):
+                os._exit(code)  # the first was not looked at yet
+            # Python ends a run at the second one, unless that is busy outside of Python.
+            answer = functools.partial(os._exit, code) if second else self._say
+            timer = threading.Timer(PATIENCE, answer)
+            timer.daemon = True
+            self._timers.append(timer)
+            timer.start()
 
     def _say(self) -> None:
-        if self._interrupt.received is None:
+        if not self._interrupt.looked_at:
+            self._said = True
             print(
                 "mossp: interrupted; waiting for the compiler. A second signal ends the process "
                 "at once.",

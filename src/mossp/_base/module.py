@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base.surroundings import fork
+
 PyTree = Any
 
 
@@ -34,7 +36,13 @@ def stored(tree: PyTree) -> PyTree:
 
 
 def restored(tree: PyTree) -> PyTree:
-    """What `stored` was given, in the precision that it had."""
+    """What `stored` was given, in the precision that it had.
+
+    In a forked process JAX must not be called: arrays stay NumPy's there. An error would be lost,
+    for a pool that forks unpickles before its task begins; `solve` says it instead.
+    """
+    if fork.cut_off:
+        return jax.tree.map(lambda a: a.values if isinstance(a, Stored) else a, tree)
 
     def restore(leaf: Any) -> Any:
         return jnp.asarray(leaf.values) if isinstance(leaf, Stored) else leaf

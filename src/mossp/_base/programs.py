@@ -43,6 +43,7 @@ class ProgramSet:
 
     def __init__(self, store: Store, origin: str, large: bool) -> None:
         self.origin, self.large = origin, large
+        self.said = False  # that they take long to compile
         self.bound: tuple[Any, ...] | None = None  # numbers that had to be compiled in
         self._store = weakref.ref(store)
 

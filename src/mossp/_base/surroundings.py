@@ -11,11 +11,13 @@ import jax.numpy as jnp
 
 def refuse_tracers(*trees: Any) -> None:
     """Raise TypeError inside of jit, vmap or grad, where numbers have no values yet."""
-    leaves = [
-        *jax.tree.leaves(trees),
-        jnp.zeros(()),
-    ]  # inside of jit the last one is traced as well
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    fork.check()
+    refuse_traced(*trees, jnp.zeros(()))  # inside of jit the last one is traced as well
+
+
+def refuse_traced(*trees: Any) -> None:
+    """The same for these alone; JAX is not called, and so it may be in a forked process."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees)):
         raise TypeError(
             "A solve runs on the host and cannot be a part of jax.jit, jax.vmap or jax.grad: call "
             "it outside of them, with numbers and arrays that have values."

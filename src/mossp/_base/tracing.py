@@ -70,7 +70,22 @@ class Trace(NamedTuple):
         return jax.tree.unflatten(self.out, jax.core.eval_jaxpr(opened, numbers, *args))
 
 
-def trace(function: Callable[..., Any], *args: PyTree) -> Trace:
+class Kept:
+    """Copies of the arrays that a function holds: NumPy's may change while a run goes on.
+
+    One copy of each, however often the function is traced.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # with what they are copies of
+
+    def __call__(self, constant: Any) -> Any:
+        if not isinstance(constant, np.ndarray):
+            return constant
+        return self._copies.setdefault(id(constant), (constant, constant.copy()))[1]
+
+
+def trace(function: Callable[..., Any], *args: PyTree, kept: Kept | None = None) -> Trace:
     """What the function computes now. Python's whole numbers among the arguments are static."""
     leaves, treedef = jax.tree.flatten(args)
     arrays = [leaf for leaf in leaves if not isinstance(leaf, int)]
@@ -87,13 +102,14 @@ def trace(function: Callable[..., Any], *args: PyTree) -> Trace:
         return values
 
     closed = jax.make_jaxpr(fresh)(*arrays)
+    constants = map(kept or Kept(), closed.consts)
     scalars = [
-        np.asarray(atom.val, atom.aval.dtype)
+        np.array(atom.val, atom.aval.dtype)
         for eqn in closed.jaxpr.eqns
         for atom in eqn.invars
         if is_number(atom)
     ]
-    return Trace(closed, out[-1], form_of(closed.jaxpr, open_=True), (*closed.consts, *scalars))
+    return Trace(closed, out[-1], form_of(closed.jaxpr, open_=True), (*constants, *scalars))
 
 
 def is_number(atom: Any) -> bool:
@@ -241,6 +257,7 @@ class Probed(NamedTuple):
     traces: tuple[Trace, ...]  # at one or two sizes of a batch
     hoisted: tuple[int, ...]  # places of the numbers that are arguments of programs
     form: tuple[Any, ...]  # all that tells programs apart
+    kept: Kept
     origin: str  # where the function comes from, for people
 
     @property
@@ -271,15 +288,16 @@ def probe(
         return eqx.combine(arrays, rest)(*args)
 
     given = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), arrays)
-    traces = tuple(trace(call, given, *args) for args in arguments)
+    kept = Kept()
+    traces = tuple(trace(call, given, *args, kept=kept) for args in arguments)
     places = hoisted(traces)
-    kept = [i for i in range(len(traces[0].numbers)) if i not in places]
+    staying = [i for i in range(len(traces[0].numbers)) if i not in places]
     form = (
         tuple(t.form for t in traces),
-        tuple(described(t.numbers[i]) for t in traces for i in kept if i < len(t.numbers)),
+        tuple(described(t.numbers[i]) for t in traces for i in staying if i < len(t.numbers)),
         forms_of_derivatives(call, given, *arguments[0]) if has_own_rules(traces[0]) else (),
     )
-    return Probed(call, arrays, traces, places, form, origin(function))
+    return Probed(call, arrays, traces, places, form, kept, origin(function))
 
 
 def forms_of_derivatives(call: Callable[..., Any], arrays: PyTree, x: PyTree, *rest: PyTree) -> Any:
@@ -334,7 +352,8 @@ class Code:
                 kind if isinstance(kind, int) else jax.ShapeDtypeStruct(kind.shape, kind.dtype)
                 for kind in kinds
             ]
-            self.traces[key] = trace(self.probed.function, *jax.tree.unflatten(treedef, shapes))
+            args, kept = jax.tree.unflatten(treedef, shapes), self.probed.kept
+            self.traces[key] = trace(self.probed.function, *args, kept=kept)
         return self.traces[key]
 
     def evaluate(self, numbers: tuple[Any, ...], *args: PyTree) -> PyTree:

@@ -1,9 +1,9 @@
 """What a value is made of, as a digest: the same in every process, never an address.
 
 Functions are their code, what they close over, and the globals that they use; objects are what
-pickle would make them from. Modules, and whatever else belongs to Python or to an installed
-package, count by name; of a function in such a package its code counts, and plain numbers, texts
-and arrays among its globals.
+pickle would make them from. Of a user's own module those of its names count that a function
+mentions. Whatever belongs to Python or to an installed package counts by name; of a function in
+such a package its code counts, and plain numbers, texts and arrays among its globals.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ PACKAGES = {"mossp", "jax", "jaxlib", "numpy", "scipy", "equinox", *sys.stdlib_m
 FOLDERS = {"site-packages", "dist-packages"}
 NUMBERS = (bool, int, float, complex, str, bytes)
 ARRAYS = (np.ndarray, np.generic, jax.Array)
+CONTAINERS = (list, tuple, dict, set, frozenset)
 CLASS_NOISE = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"}
 
 
@@ -94,7 +95,7 @@ def taken_apart(thing: Any) -> tuple[bytes, list[Any]]:
         return getattr(thing, "__name__", "").encode(), []
     if isinstance(thing, type):
         return name_of(thing).encode(), [] if is_installed(thing) else members(thing)
-    if isinstance(thing, dict):
+    if isinstance(thing, (dict, types.MappingProxyType)):
         return b"", [part for item in thing.items() for part in item]
     if isinstance(thing, (list, tuple, set, frozenset, collections.deque)):
         return b"", list(thing)
@@ -126,7 +127,19 @@ def globals_of(function: types.FunctionType) -> list[tuple[str, Any]]:
     used = [(name, space[name]) for name in names if name in space]
     if is_installed(function):  # whose functions and objects are known by name
         return [(name, value) for name, value in used if isinstance(value, (*NUMBERS, *ARRAYS))]
+    mentioned, seen = sorted(all_names(function.__code__)), set()
+    for _, value in used:  # which grows: modules of a package, what they hold
+        own = isinstance(value, types.ModuleType) and not _is_package(value.__name__)
+        if own and value.__name__ not in seen:
+            seen.add(value.__name__)
+            used += [(name, vars(value)[name]) for name in mentioned if name in vars(value)]
     return used
+
+
+def all_names(code: types.CodeType) -> set[str]:
+    """Names of globals and of attributes in the code, and in functions within it."""
+    inner = (c for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*map(all_names, inner))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -146,17 +159,18 @@ def members(kind: type) -> list[Any]:
         value = getattr(kind, name, None)
         if isinstance(value, property):
             value = [value.fget, value.fset, value.fdel]
-        if isinstance(value, (types.FunctionType, types.MethodType, list, *NUMBERS, *ARRAYS)):
+        plain = isinstance(value, CONTAINERS) and not name.startswith("__")
+        if plain or isinstance(value, (types.FunctionType, types.MethodType, *NUMBERS, *ARRAYS)):
             found.append((name, value))
     return [*kind.__bases__, *found]
 
 
 def pickled_parts(thing: Any) -> list[Any]:
-    """What pickle would make it from; its class alone, where pickle refuses."""
+    """What pickle would make it from; its class and its attributes, where pickle refuses."""
     try:
         made = thing.__reduce_ex__(4)
     except Exception:  # locks, open files, and what else lives in this process only
-        return [type(thing)]
+        return [type(thing), getattr(thing, "__dict__", None)]
     if isinstance(made, str):
         return [made]
     make, given, state, *items = (*made, None, None, None)[:5]

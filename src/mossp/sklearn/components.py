@@ -19,6 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from mossp._base.module import Module
+from mossp._base.surroundings import refuse_traced
 from mossp.constraints import Orthogonal, Sphere
 from mossp.data import is_sparse
 from mossp.losses import Loss
@@ -109,6 +110,7 @@ class Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return count
 
     def _checked(self, X: Any, reset: bool) -> Any:
+        refuse_traced(X)
         return validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=np.float64, accept_large_sparse=False,
             ensure_min_samples=2 if reset else 1,
@@ -297,6 +299,7 @@ class SparseCCA(Components):
 
     def fit(self, X: Any, y: Any) -> SparseCCA:
         """Fit to rows X and y, of which either may be sparse; one row of each a sample."""
+        refuse_traced(X, y)
         X, Y = validate_data(
             self, X, y, validate_separately=(
                 {"accept_sparse": "csr", "dtype": np.float64, "ensure_min_samples": 2},

@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from mossp import losses
 from mossp._base import naming
+from mossp._base.surroundings import refuse_traced
 from mossp.data import is_sparse
 from mossp.losses import LinearModel, Predictive
 from mossp.problem import Problem
@@ -199,6 +200,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         }  # fmt: skip
 
     def _checked_X(self, X: Any, y: Any = "no_validation", reset: bool = True, **how: Any) -> Any:
+        refuse_traced(X, y)
         return validate_data(
             self, X, y, reset=reset, accept_sparse="csr", dtype=np.float64,
             accept_large_sparse=False, **how,

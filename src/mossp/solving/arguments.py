@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from mossp._base.printing import quoted, short, shown
+from mossp._base.surroundings import refuse_tracers
 from mossp._base.validation import MOST_COUNTED, is_choice, positive, whole
 from mossp.data import Sampler, Stream
 from mossp.methods import METHODS, Method, within_reach
@@ -80,6 +81,7 @@ def checked(
 ) -> Arguments:  # fmt: skip
     check_problem("solve", problem)
     dtype = checked_dtype(dtype)
+    refuse_tracers(method, schedule, tol, seconds)
     rule = as_rule(schedule)
     x0 = checked_start(x0)
     if not is_choice(output, OUTPUTS):

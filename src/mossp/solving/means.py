@@ -24,9 +24,13 @@ from mossp.problem import Problem
 PyTree = Any
 Vector = Any
 
-ROWS = 48  # looked at: half of them at equal distances, half of them at random
+ROWS = 48  # looked at, or all where there are fewer: data of one shape share a program
+SPREAD = 24  # of them at equal distances
+EXTREME = 12  # with the least and the largest numbers, at most
 GROUP = 3  # rows in a small group
-POINTS = 3
+# From x0, relative to its size. At x0 a loss may be 0 on every row, far off it may be NaN.
+DISTANCES = np.array([[0.1], [0.1], [1e-3], [0.0]])
+POINTS = len(DISTANCES)
 # How far rounding may part the two, relative to the losses of single rows.
 ROUNDING = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
 
@@ -40,10 +44,9 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
     if len(sizes) != 1 or sizes & {0, 1}:
         return  # a sampler may hand out anything; for one row a sum is a mean
     count = sizes.pop()
-    # Off x0, where a loss may be 0 on every row.
     noise = keys.generator(0, keys.Purpose.CHECK, number=1).standard_normal((POINTS, len(x0)))
-    size = 0.1 * max(1.0, float(np.linalg.norm(x0)) / np.sqrt(len(x0)))
-    points = jnp.asarray(x0 + size * noise, dtype)
+    size = max(1.0, float(np.linalg.norm(x0)) / np.sqrt(len(x0)))
+    points = jnp.asarray(x0 + size * DISTANCES * noise, dtype)
     whole, groups, single = (np.asarray(v, float) for v in _losses(oracles, points, rows))
     enough = ROUNDING[np.dtype(dtype)] * np.abs(single).max(axis=1)
     in_groups = single[:, : groups.shape[1] * GROUP].reshape(POINTS, GROUP, -1).mean(axis=1)
@@ -69,9 +72,20 @@ def some_rows(problem: Problem, oracles: Oracles, dtype: Any) -> PyTree:
     if isinstance(problem.data, Sampler):
         return problem.data.fn(keys.jax_keys(rng), ROWS)
     N = problem.samples or 1
-    spread = np.linspace(0, N - 1, min(ROWS // 2, N)).astype(int)
-    chosen = np.union1d(spread, rng.choice(N, min(ROWS // 2, N), replace=False))
+    spread = np.linspace(0, N - 1, SPREAD).astype(int)
+    random = rng.choice(N, min(ROWS, N), replace=False)
+    every = np.concatenate([extreme_rows(oracles.source.arrays, N), spread, random])
+    _, first = np.unique(every, return_index=True)
+    chosen = np.sort(every[np.sort(first)[:ROWS]])
     return map_rows(lambda a: a[chosen], oracles.source.arrays)
+
+
+def extreme_rows(arrays: PyTree, N: int) -> np.ndarray:
+    """Where the first and the last column of each array, such as weights, are least and largest."""
+    dense = [a for a in jax.tree.leaves(arrays, is_leaf=is_rows) if not is_rows(a) and a.size]
+    columns = [np.asarray(a).reshape(len(a), -1)[:N, place] for a in dense for place in (0, -1)]
+    found = [row for column in columns for row in (column.argmax(), column.argmin())]
+    return np.array(found[:EXTREME], int)
 
 
 @compiled

@@ -43,7 +43,9 @@ def run(p: Prepared, state: State, each: Callable[[State], None] = lambda state:
 
 def before_the_first_step(p: Prepared, state: State) -> State:
     """What may make steps needless: a start that is a solution, a convex problem polished."""
-    state = solved_at_start(p, state)
+    state = stopped(p, state)  # perhaps while the first programs were compiled
+    if state.ended is None:
+        state = solved_at_start(p, state)
     if state.ended is None:
         state = polished_early(p, state)
     if relaxes(p, state) and state.ended in (None, Ended.START):
