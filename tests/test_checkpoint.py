@@ -961,7 +961,7 @@ def taken_up(monkeypatch, **settings):
     def take_up(file):
         arrays, extra = saved_run.take_up(file, watch, mark, force=True)
         polishing = Polishing(oracles, 1e-10, Interrupt())
-        polishing.take_up(arrays, extra["polishing"])
+        polishing.restore(arrays, extra["polishing"])
         return polishing
 
     return take_up

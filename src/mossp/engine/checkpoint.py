@@ -12,7 +12,7 @@ from mossp._base import archive, layout
 from mossp._base.archive import CheckpointError
 from mossp.certificates.certificate import Witness
 from mossp.engine.watch import Watch
-from mossp.newton.polish import Polished
+from mossp.newton.globalization import Polished
 
 KIND = "mossp checkpoint"
 SPENT = 4  # of polishing: gradients, Hessian products, the step of the last attempt, cost in vain

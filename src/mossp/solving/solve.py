@@ -548,7 +548,7 @@ class Solve:
         values = np.where(self.watch.given_up, np.inf, self.proved)
         replaced = self.polishing.into(outputs, values)
         if replaced.any() or not self.at_start:
-            self.notes.append(self.polishing.said)
+            self.notes.append(self.polishing.message)
         return replaced
 
     def same_functions(self) -> bool:
@@ -621,7 +621,7 @@ class Solve:
         if found is None:
             return 0.0
         arrays, extra = found
-        self.polishing.take_up(arrays, extra["polishing"])
+        self.polishing.restore(arrays, extra["polishing"])
         return float(extra["seconds"])
 
 
