@@ -34,7 +34,7 @@ from mossp._base import archive, files
 from mossp._base.interrupt import Interrupt
 from mossp.engine import checkpoint as saved_run
 from mossp.engine.fingerprint import fingerprint as fingerprint_of
-from mossp.newton.attempts import Polishing
+from mossp.newton.attempts import Polishing, check_saved
 
 door = importlib.import_module("mossp.solving.solve")  # `mossp.solve` is the function
 
@@ -956,10 +956,10 @@ def taken_up(monkeypatch, **settings):
     monkeypatch.setattr(saved_run, "take_up", lambda *args: calls.append(args) or real(*args))
     solve(callback=lambda progress: True, **settings)
     monkeypatch.undo()
-    (_, watch, mark, _), oracles = calls[0], calls[0][1].oracles
+    (_, watch, mark, *_), oracles = calls[0], calls[0][1].oracles
 
     def take_up(file):
-        arrays, extra = saved_run.take_up(file, watch, mark, force=True)
+        arrays, extra = saved_run.take_up(file, watch, mark, True, check_saved)
         polishing = Polishing(oracles, 1e-10, Interrupt())
         polishing.restore(arrays, extra["polishing"])
         return polishing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,14 @@ from mossp._base import archive, layout
 from mossp._base.archive import CheckpointError
 from mossp.certificates.certificate import Witness
 from mossp.engine.watch import Watch
-from mossp.newton.globalization import Polished
 
 KIND = "mossp checkpoint"
-SPENT = 4  # of polishing: gradients, Hessian products, the step of the last attempt, cost in vain
 LAYOUT = {
     "fingerprint": str,
     "k": int,
     "anchors": int,
     "notes": layout.Each(str),
-    "extra": {
-        "seconds": float,
-        "polishing": {"found": layout.Each(list, named=True), "spent": layout.Each(int)},
-    },
+    "extra": {"seconds": float, "polishing": dict},
 }
 
 
@@ -48,9 +44,14 @@ def save(
 
 
 def take_up(
-    path: Path, watch: Watch, mark: str, force: bool
-) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """Put the saved run in place of the fresh one; None if there is none."""
+    path: Path, watch: Watch, mark: str, force: bool,
+    check_polishing: Callable[[dict[str, np.ndarray], dict[str, Any], Witness], None],
+) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:  # fmt: skip
+    """Put the saved run in place of the fresh one; None if there is none.
+
+    `check_polishing(arrays, saved, like)` raises LayoutError unless what the file holds of
+    polishing fits the witnesses of this run.
+    """
     if not (path.exists() or archive.previous(path).exists()):
         return None
     arrays, meta, warning = archive.load(path)
@@ -90,21 +91,6 @@ def take_up(
     watch.best = rebuilt(arrays, "best", (watch.first.objective, fresh.last))
     watch.notes = meta["notes"] + ([warning] if warning else [])
     return arrays, meta["extra"]
-
-
-def check_polishing(arrays: dict[str, np.ndarray], saved: dict[str, Any], like: Witness) -> None:
-    """Raise LayoutError unless what was polished are witnesses of replicas of this run."""
-    if len(saved["spent"]) != SPENT:
-        raise layout.LayoutError("what it says about the cost of polishing is something else")
-    kinds = list(layout.fields_of(Polished, Polished._fields).values())[1:]
-    known = {str(r) for r in range(-1, len(like.x))}  # -1: found on another way than a replica's
-    for r, numbers in saved["found"].items():
-        if r not in known or len(numbers) != len(kinds):
-            raise layout.LayoutError("what it says about polishing is about another run")
-        for number, kind in zip(numbers, kinds, strict=True):
-            layout.check(number, kind, "polishing")
-        for i, part in enumerate(like):
-            layout.array(arrays, f"polished/{r}/{i}", "f", np.shape(part)[1:])
 
 
 def rebuilt(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mossp._base import layout
 from mossp._base.budget import PRODUCT, Budget, UsedUp
 from mossp.certificates.certificate import Witness
 from mossp.newton.candidates import from_strong, spliced
@@ -36,6 +37,8 @@ LITTLE = 10**10
 FEWEST_PASSES = 4  # over the data: an attempt that cannot afford them is not begun
 
 CANDIDATE = -1  # the place of the best further candidate among the replicas of a checkpoint
+SPENT = 4  # numbers kept: gradients, Hessian products, the step of the last attempt, cost in vain
+LAYOUT = {"found": layout.Each(list, named=True), "spent": layout.Each(int)}
 
 
 class Polishing:
@@ -258,9 +261,33 @@ class Polishing:
         return arrays, {"found": numbers, "spent": spent}
 
     def restore(self, arrays: dict[str, np.ndarray], saved: dict[str, Any]) -> None:
-        """Go on from what `saved` gave."""
+        """Go on from what `saved` gave, once `check_saved` has accepted it."""
         self.gradients, self.products, self.tried, self.in_vain = saved["spent"]
         for r, numbers in saved["found"].items():
             parts = [arrays[f"polished/{r}/{i}"] for i in range(len(Witness._fields))]
             self.found[int(r)] = Polished(Witness(*parts), *numbers)
         self.candidate = self.found.pop(CANDIDATE, None)
+
+
+def check_saved(arrays: dict[str, np.ndarray], saved: dict[str, Any], like: Witness) -> None:
+    """Raise LayoutError unless `Polishing.saved` could have given this in a run like this one.
+
+    Parameters
+    ----------
+    arrays, saved : dict
+        What a file holds in place of what `Polishing.saved` gave.
+    like : Witness
+        The replicas' witnesses, whose shapes those in the file must have.
+    """
+    layout.check(saved, LAYOUT, "description.extra.polishing")
+    if len(saved["spent"]) != SPENT:
+        raise layout.LayoutError("what it says about the cost of polishing is something else")
+    kinds = list(layout.fields_of(Polished, Polished._fields).values())[1:]
+    known = {str(r) for r in (CANDIDATE, *range(len(like.x)))}
+    for r, numbers in saved["found"].items():
+        if r not in known or len(numbers) != len(kinds):
+            raise layout.LayoutError("what it says about polishing is about another run")
+        for number, kind in zip(numbers, kinds, strict=True):
+            layout.check(number, kind, "polishing")
+        for i, part in enumerate(like):
+            layout.array(arrays, f"polished/{r}/{i}", "f", np.shape(part)[1:])

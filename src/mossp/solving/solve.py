@@ -32,7 +32,7 @@ from mossp.engine.watch import Watch
 from mossp.measuring import step_sizes
 from mossp.measuring.estimate import estimate_at, hessian_products, sample_draws
 from mossp.methods import Method, within_reach
-from mossp.newton.attempts import Polishing
+from mossp.newton.attempts import Polishing, check_saved
 from mossp.oracles import Oracles
 from mossp.problem import Problem
 from mossp.result import Result, Status
@@ -617,7 +617,7 @@ class Solve:
         if not self.a.resume:
             return 0.0
         force = self.a.resume == "force"
-        found = saved_run.take_up(self.a.checkpoint, self.watch, self.mark, force)
+        found = saved_run.take_up(self.a.checkpoint, self.watch, self.mark, force, check_saved)
         if found is None:
             return 0.0
         arrays, extra = found
