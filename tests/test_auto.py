@@ -22,9 +22,8 @@ import mossp
 from mossp import Status, losses
 from mossp._base import keys
 from mossp.certificates.feasibility import different_starts
+from mossp.newton import globalization
 from mossp.solving import arguments
-
-polishing = importlib.import_module("mossp.newton.polish")
 
 # Logistic regression on the sphere ------------------------------------------------------------
 
@@ -378,7 +377,7 @@ def test_resumed_equals_unbroken(tmp_path, looks):
 
 def test_resumed_counts_the_same_gradients(tmp_path, monkeypatch):
     """One Newton step is not enough: polishing is tried in vain, and tried again later."""
-    monkeypatch.setattr(polishing, "STEPS", 1)
+    monkeypatch.setattr(globalization, "STEPS", 1)
     saved, given = {"checkpoint": tmp_path / "run"}, {"steps": 600, "seed": 1}
     whole = mossp.solve(on_sphere(), X0, **given)
     mossp.solve(on_sphere(), X0, **given, **saved, callback=stop_after(6))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import errno
-import importlib
 import io
 import os
 import signal
@@ -32,12 +31,9 @@ from hostile import mutations
 import mossp
 from mossp import CheckpointError, Result, Status, losses, schedules
 from mossp._base import archive, files
-from mossp._base.interrupt import Interrupt
-from mossp.engine import checkpoint as saved_run
 from mossp.engine.fingerprint import fingerprint as fingerprint_of
-from mossp.newton.attempts import Polishing
-
-door = importlib.import_module("mossp.solving.solve")  # `mossp.solve` is the function
+from mossp.solving import prepare as preparing
+from mossp.solving import run as running
 
 N, n, BATCH, K = 200, 6, 16, 1000
 rng = np.random.default_rng(0)
@@ -107,7 +103,7 @@ def test_resumed_equals_unbroken(name, tmp_path):
 def test_resumed_between_two_traces(tmp_path, monkeypatch):
     """Saved wherever a chunk ends, and taken up with chunks of another length."""
     whole = solve(output="random", replicas=3)
-    monkeypatch.setattr(door, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(running, "CHECKPOINT_SECONDS", -1.0)
     monkeypatch.setattr(mossp.engine.loop, "FIRST_CHUNK", 7)
     monkeypatch.setattr(mossp.engine.loop, "CHUNK_SECONDS", 0.0)
     saves = []
@@ -510,7 +506,7 @@ def test_every_truncation_is_noticed(tmp_path):
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "missing"])
 def test_damage_is_found_said_and_the_checkpoint_before_is_used(damage, tmp_path, monkeypatch):
-    monkeypatch.setattr(door, "CHECKPOINT_SECONDS", -1.0)  # save whenever a chunk ends
+    monkeypatch.setattr(running, "CHECKPOINT_SECONDS", -1.0)  # save whenever a chunk ends
     file = tmp_path / "run.npz"
     whole = solve()
     solve(checkpoint=file, callback=stop_at(500))
@@ -984,21 +980,14 @@ def test_results_made_by_hand_are_one_sentence(tmp_path):
     assert_same(Result.load(file), first)
 
 
-def taken_up(monkeypatch, **settings):
+def reader_of(monkeypatch, **settings):
     """What `solve` gives to the reader of checkpoints, to be called again and again."""
-    calls, real = [], saved_run.take_up
-    monkeypatch.setattr(saved_run, "take_up", lambda *args: calls.append(args) or real(*args))
+    calls, real = [], preparing.restore
+    monkeypatch.setattr(preparing, "restore", lambda *args: calls.append(args) or real(*args))
     solve(callback=lambda progress: True, **settings)
     monkeypatch.undo()
-    (_, watch, mark, _), oracles = calls[0], calls[0][1].oracles
-
-    def take_up(file):
-        arrays, extra = saved_run.take_up(file, watch, mark, force=True)
-        polishing = Polishing(oracles, 1e-10, Interrupt())
-        polishing.take_up(arrays, extra["polishing"])
-        return polishing
-
-    return take_up
+    _, mark, _, fresh, loop = calls[0]
+    return lambda file: real(file, mark, True, fresh, loop)[0]
 
 
 @pytest.mark.parametrize("method", ["mossp-r", "auto"])
@@ -1007,12 +996,12 @@ def test_checkpoints_made_by_hand_are_one_sentence(method, tmp_path, monkeypatch
     file = tmp_path / "run.npz"
     settings = {"method": method, "checkpoint": file, "replicas": 2, "steps": 200}
     solve(**settings)
-    take_up = taken_up(monkeypatch, **settings)
-    assert bool(take_up(file).found) == (method == "auto")
+    read = reader_of(monkeypatch, **settings)
+    assert bool(read(file).attempts.found) == (method == "auto")
     refused = 0
     for what in mutations(file, 200, seed=2):
         try:
-            take_up(file)
+            read(file)
         except CheckpointError as error:
             assert "\n" not in str(error) and "run.npz" in str(error), what
             refused += 1

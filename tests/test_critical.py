@@ -11,7 +11,8 @@ import pytest
 
 import mossp
 from mossp.newton.candidates import from_strong, strength_at_zero
-from mossp.newton.polish import Polisher, polish
+from mossp.newton.globalization import polish
+from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
 from mossp.regularizers.strength import strengthened
 from mossp.result import Status
@@ -27,7 +28,7 @@ def endless(problem: mossp.Problem, x, tol: float = 1e-10, dtype=np.float64) -> 
     with jax.enable_x64(dtype == np.float64):
         x = np.asarray(x, dtype)
         oracles = problem.oracles(x, dtype)
-        return leads_to_infinity(oracles, x, np.zeros(oracles.m), tol, Polisher(oracles, x))
+        return leads_to_infinity(oracles, x, np.zeros(oracles.m), tol, Meter())
 
 
 # Infinity ---------------------------------------------------------------------------------

@@ -22,9 +22,13 @@ import scipy.sparse
 
 import mossp
 from mossp._base.budget import Budget
-from mossp.newton import polish as module
+from mossp.newton import hessian, search
 from mossp.newton.attempts import Polishing
-from mossp.newton.polish import Polisher, polish, tangential
+from mossp.newton.globalization import STEPS, follow, polish
+from mossp.newton.meter import Meter
+from mossp.newton.residual import KKT
+from mossp.newton.search import ExactPenalty, Search
+from mossp.newton.system import tangential
 
 N, n, R2, LAM = 200, 10, 2.0, 0.04
 TOL = 1e-10
@@ -315,20 +319,26 @@ def test_a_ball_that_is_active():
 # Never worse ----------------------------------------------------------------------------------
 
 
+def followed(oracles, x, patient):
+    """(what a search worked with, its path)."""
+    one = Search.of(KKT(oracles, x.dtype), Meter())
+    return one, follow(one, x, TOL, patient, STEPS)
+
+
 @functools.cache
 def from_poor_points(name):
     """(the start, what was found, the last nu) for several starts."""
     rng, reg, made = np.random.default_rng(11), CASES[name].reg, []
 
-    class Kept(Polisher):
-        def __init__(self, *args):
-            super().__init__(*args)
+    class Kept(ExactPenalty):
+        def __init__(self):
+            super().__init__()
             made.append(self)
 
     points = np.repeat([0.01, 0.3, 1.0, 3.0], 5)[:, None] * rng.standard_normal((20, n))
     oracles, seen = posed(name, tuple(TIGHT)).oracles(np.zeros(n)), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "Polisher", Kept)
+        patch.setattr(search, "ExactPenalty", Kept)
         for point in points[7:17]:
             x = np.asarray(reg.prox_h(point, 1e-30))
             seen.append((x, polish(oracles, x, TOL), made[-1].nu))
@@ -348,7 +358,7 @@ def test_poor_points_do_not_get_worse(name, which):
         return value(x) + float(CASES[name].reg(x)) + nu * c.sum()
 
     for x, found, nu in seen:
-        assert found.residual <= Polisher(oracles, x).run(x, TOL, False)[0].residual
+        assert found.residual <= followed(oracles, x, patient=False)[1].first.residual
         if found.improved:
             after = getattr(found.witness, which)
             assert penalty(after, nu) <= penalty(x, nu) + 1e-12
@@ -440,7 +450,7 @@ def test_a_constraint_that_is_nan_elsewhere_is_no_obstacle():
 )
 def test_a_saddle_does_not_attract(dense, monkeypatch):
     """x'Ax / 2 on the sphere is stationary at every eigenvector, least at the first one only."""
-    monkeypatch.setattr(module, "DENSE", 2000 if dense else 0)
+    monkeypatch.setattr(hessian, "DENSE", 2000 if dense else 0)
     problem = mossp.Problem(squares, equality=unit)
     for near in ([0.01, 0.99, 0.1, 0.05], [0.01, 0.1, 0.99, 0.2]):
         x = np.array(near) / np.linalg.norm(near)
@@ -465,7 +475,7 @@ def test_entries_enter_and_leave_the_support(dense, monkeypatch):
     """From a point whose support is wrong on both sides to the one of the solution."""
     oracles = posed("L1", tuple(TIGHT)).oracles(np.zeros(n))
     right = polish(oracles, rough("L1", tuple(TIGHT)), TOL).witness.x
-    monkeypatch.setattr(module, "DENSE", 2000 if dense else 0)
+    monkeypatch.setattr(hessian, "DENSE", 2000 if dense else 0)
     small, zero = np.abs(right).argsort()[[np.sum(right == 0), 0]]
     assert right[small] != 0 and right[zero] == 0
     x = right.copy()
@@ -484,7 +494,7 @@ def test_without_a_matrix_the_point_is_the_same(name, monkeypatch):
     x = polish(oracles, x, TOL).witness.x
     x = x * (1 + 1e-3 * np.cos(np.arange(len(x))))
     dense = polish(oracles, x, TOL)
-    monkeypatch.setattr(module, "DENSE", 0)
+    monkeypatch.setattr(hessian, "DENSE", 0)
     free = polish(oracles, x, TOL)
     assert free.improved and free.residual <= TOL
     np.testing.assert_allclose(free.witness.x, dense.witness.x, atol=1e-9)
@@ -733,7 +743,7 @@ def test_what_others_have_spent_counts():
 
 def test_no_time_is_left():
     oracles = mossp.Problem(valley).oracles(AFAR)
-    found = polish(oracles, AFAR, TOL, budget=Budget(seconds=0.0))
+    found = polish(oracles, AFAR, TOL, budget=Budget(limit=0.0))
     assert found.ended == "the time was used up" and found.steps == 0
     assert np.array_equal(found.witness.x, AFAR)
 
@@ -759,7 +769,7 @@ def test_a_large_loss_is_polished_to_what_rounding_leaves():
 
 
 def test_the_callback_goes_on_while_polishing(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("mossp.solving.solve"), "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(importlib.import_module("mossp.solving.observer"), "REPORT_SECONDS", 0.0)
     seen = []
     given = {"method": "sqp-dc", "polish": True, "tol": 1e-10, "steps": 1}
     result = mossp.solve(mossp.Problem(valley), AFAR, callback=seen.append, **given)
@@ -795,7 +805,6 @@ def test_few_entries_of_many_take_few_columns():
     target = np.where(np.arange(size) < 3, 2.0, 0.1)
     problem = mossp.Problem(lambda x: 0.5 * jnp.sum((x - target) ** 2), regularizer=mossp.L1(0.5))
     oracles = problem.oracles(np.zeros(size))
-    polisher = Polisher(oracles, np.zeros(size))
-    _, end, _ = polisher.run(np.where(np.arange(size) < 3, 1.0, 0.0), TOL, True)
-    np.testing.assert_allclose(end.x[:3], 1.5)
-    assert not end.x[3:].any() and polisher.formed[2].shape[1] <= 64
+    one, path = followed(oracles, np.where(np.arange(size) < 3, 1.0, 0.0), patient=True)
+    np.testing.assert_allclose(path.best.x[:3], 1.5)
+    assert not path.best.x[3:].any() and one.hessian.columns_known.H.shape[1] <= 64

@@ -868,5 +868,5 @@ def test_a_wrong_gradient_is_found():
 
 
 def test_the_modules_that_tests_patch_exist():
-    door = importlib.import_module("mossp.solving.solve")
-    assert door.CHECKPOINT_SECONDS > 0 and mossp.loop.FIRST_CHUNK > 0
+    door = importlib.import_module("mossp.solving.run")
+    assert door.CHECKPOINT_SECONDS > 0 and mossp.engine.loop.FIRST_CHUNK > 0

@@ -89,7 +89,7 @@ def digest(result: Any) -> dict[str, Any]:
 
 def main(mode: str, file: str, fault: str = "") -> None:
     # A save at every look, not every ten seconds.
-    importlib.import_module("mossp.solving.solve").CHECKPOINT_SECONDS = -1.0  # type: ignore[attr-defined]
+    importlib.import_module("mossp.solving.run").CHECKPOINT_SECONDS = -1.0  # type: ignore[attr-defined]
     for name in ("fsync", "replace"):
         slowly(name)
     looks = 0

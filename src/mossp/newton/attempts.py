@@ -18,24 +18,28 @@ from mossp._base import layout
 from mossp._base.budget import PRODUCT, Budget, UsedUp
 from mossp.certificates.certificate import Witness
 from mossp.newton.candidates import from_strong, spliced
-from mossp.newton.polish import Polished, Polisher, polish, row_count
+from mossp.newton.globalization import Polished, polish
+from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
+from mossp.newton.residual import row_count
 from mossp.oracles import Oracles
 from mossp.regularizers.strength import strengths_in
 
-PARTS = (1.0, 0.25, 0.1)  # of h, in problems without -g
-CANDIDATE = -1  # its place among the replicas in a checkpoint
+# Parts of h in problems without -g, whose answers are starts for the problem itself. h alone
+# shrinks more than h - g does: a part of it leaves more entries.
+PARTS = (1.0, 0.25, 0.1)
+FEW_NUMBERS = 2 * 10**7  # in data for which all of these are tried, else the second alone
+CANDIDATE = -1  # the place of the best further candidate among the replicas of a checkpoint
 PREFERRED = (
     "The objective is lower on its way to infinity, where it has no minimum: this is a local "
     "minimum, the one that stronger regularisation leads to if there is one."
 )
-FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
 # What polishing may cost without success, in gradients: so many for each that the run's steps take,
 SHARE = 20
 # and in any case this many divided by the number of variables: some ten seconds.
 LITTLE = 10**10
-FEWEST_EVALUATIONS = 4  # passes over the data, without which an attempt is not begun
-SPENT = 4  # numbers that a checkpoint keeps of the cost
+FEWEST_PASSES = 4  # over the data: an attempt that cannot afford them is not begun
+SPENT = 4  # numbers kept: gradients, Hessian products, the step of the last attempt, cost in vain
 
 # Called with a replica, x, F, the violation and the residual; True asks for an end.
 Observer = Callable[[int, np.ndarray, float, float, float], bool]
@@ -46,7 +50,7 @@ class Attempts(NamedTuple):
 
     found: Mapping[int, Polished] = MappingProxyType({})  # by replica
     candidate: Polished | None = None  # the best of the further candidates
-    instead: Polished | None = None  # of all others, where these lead to infinity
+    preferred: Polished | None = None  # to all others, where these lead to infinity
     gradients: int = 0
     products: int = 0
     tried: int = -1  # the step at which it was tried last
@@ -69,7 +73,7 @@ class Attempts(NamedTuple):
         if self.found:
             steps = max(found.steps for found in self.found.values())
             polished = f"Polished by {steps} Newton step{'s' * (steps != 1)}."
-            return f"{polished} {PREFERRED}" if self.instead is not None else polished
+            return f"{polished} {PREFERRED}" if self.preferred is not None else polished
         if self.cost == 0:
             return "It ended early, and was not polished."
         why = f": {self.ended}" if self.ended else ""
@@ -90,7 +94,7 @@ class Attempts(NamedTuple):
             lowest = value if own is None else own.value if own.residual <= tol else np.inf
             if self.candidate is not None and self.candidate.value < lowest:
                 found = self.candidate
-            found = self.instead or found
+            found = self.preferred or found
             if found is None:
                 continue
             better[r] = True
@@ -165,10 +169,10 @@ class Polishing:
 
     def possible(self, done: Attempts) -> bool:
         """Whether the budget has room for an attempt."""
-        evaluations = FEWEST_EVALUATIONS * row_count(self.oracles)
+        passes = FEWEST_PASSES * row_count(self.oracles)
         seconds = self.budget.limit - self.budget.seconds()
         first = 0.0 if done.tried >= 0 else done.least_seconds
-        return seconds > first and done.cost + evaluations <= self.budget.samples
+        return seconds > first and done.cost + passes <= self.budget.samples
 
     def attempt(
         self, done: Attempts, k: int, xs: np.ndarray, given_up: np.ndarray,
@@ -240,8 +244,8 @@ class Polishing:
             return done
         candidates = [from_strong(self.oracles, x, newton), *known[1:]]
         proved = (c for c in candidates if c and c.residual <= self.tol)
-        instead = next((c for c in proved if not endless(c)), None)
-        return done._replace(instead=instead)
+        preferred = next((c for c in proved if not endless(c)), None)
+        return done._replace(preferred=preferred)
 
     def _newton(
         self, done: Attempts, oracles: Oracles, x: np.ndarray, observer: Observer | None,
@@ -263,13 +267,13 @@ class Polishing:
     def _endless(self, done: Attempts, found: Polished) -> tuple[Attempts, bool]:
         """Whether a point is on its way to infinity, as far as the budget allows to see."""
         x, q = found.witness.x, found.witness.lam
-        polisher = Polisher(self.oracles, x, self.budget, before=done.cost)
+        meter = Meter(self.budget, before=done.cost, reserve=row_count(self.oracles))
         try:
-            answer = leads_to_infinity(self.oracles, x, q, self.tol, polisher)
+            answer = leads_to_infinity(self.oracles, x, q, self.tol, meter)
         except UsedUp:
             answer = False
-        cost = done.gradients + polisher.gradients, done.products + polisher.products
-        return done._replace(gradients=cost[0], products=cost[1]), answer
+        gradients, products = done.gradients + meter.gradients, done.products + meter.products
+        return done._replace(gradients=gradients, products=products), answer
 
     def _polish(
         self, done: Attempts, oracles: Oracles, x: np.ndarray, patient: bool,

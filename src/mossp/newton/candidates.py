@@ -4,8 +4,8 @@
 where the objective is lower far away.
 
 `spliced`: for regularisers that are zero where at most k entries (or groups) are not. Any k of them
-make a critical point if lam is large, and the best k are looked for: some are added while there are
-fewer, then one is exchanged for another as long as that helps, chosen by what a quadratic model
+make a critical point if lam is large, and the best k are searched for: some are added while there
+are fewer, then one is exchanged for another as long as that helps, chosen by what a quadratic model
 says that it costs and gains (the splicing of Zhu et al., PNAS 2020).
 """
 
@@ -20,8 +20,9 @@ import numpy as np
 
 from mossp._base.programs import compiled
 from mossp.certificates.feasibility import into_domain, on_host
-from mossp.newton.polish import Polished, row_count
+from mossp.newton.globalization import Polished
 from mossp.newton.recession import leads_to_infinity
+from mossp.newton.residual import row_count
 from mossp.oracles import Oracles
 from mossp.regularizers.base import Counted
 from mossp.regularizers.strength import strengthened, strengths_in
@@ -29,16 +30,21 @@ from mossp.regularizers.strength import strengthened, strengths_in
 Vector = Any
 Newton = Callable[..., Polished]  # newton(oracles, x, tol=None, patient=True)
 
-FALL = 0.8  # from one strength of a path to the next
-MOST_STRENGTHS = 12
+# A path of strengths: each is FALL times the one before, near enough for Newton's method to follow;
+# at most MOST_STRENGTHS, further apart where that does not suffice.
+FALL, MOST_STRENGTHS = 0.8, 12
 STRONGEST = 2.0**20  # times the strength given: where a doubling ends
+# Slopes that a regulariser leaves over, relative to the largest, count as 0: rounding.
+BALANCED = 1e-6
 FIRM = 10.0  # times the strength that keeps every entry at 0: none enters at it
 WEAKER = (0.25, 1 / 16)  # strengths whose largest entries are a start
 ROUNDS = 8  # in which missing units are added
 OUT, IN = 8, 3  # units that are taken out by turns, and those tried in their place
-LOOKED_AT = 32  # units whose curvature is looked at, the steepest
+STEEPEST = 32  # units whose curvature is evaluated: those with the steepest slopes
+# Curvature is at least this part of the largest: a step along it is not longer than that makes it.
+CURVATURE = 1e-6
 FITS = (8, 128)  # the fewest and the most, by the size of the data
-NUMBERS = 2 * 10**7  # in the data behind all fits together
+NUMBERS = 2 * 10**7  # in the data behind all fits together: some ten seconds
 ROUGH = 1e-5  # the residual of a fit: its square is what F is off by
 PAYS = 1e-8  # relative: an exchange that gains less is none
 
@@ -62,7 +68,7 @@ def strength_at_zero(oracles: Oracles, x: np.ndarray) -> float | None:
     factor = 1.0
     while penalised.any() and factor <= STRONGEST:
         left = w / factor - np.asarray(nearest_h(zero, w / factor))
-        if np.abs(left[penalised]).max() <= 1e-6 * np.abs(w).max() / factor:
+        if np.abs(left[penalised]).max() <= BALANCED * np.abs(w).max() / factor:
             return factor
         factor *= 2
     return None
@@ -86,7 +92,25 @@ def spliced(
     oracles: Oracles, known: Polished | None, x: np.ndarray, tol: float, newton: Newton,
     stopped: Callable[[], bool],
 ) -> Polished | None:  # fmt: skip
-    """The best critical point that exchanges lead to, from the one known and from other starts."""
+    """The best critical point that exchanges lead to, from the one known and from other starts.
+
+    It is `known` where nothing better was found, and None where no strength keeps entries at 0.
+
+    Parameters
+    ----------
+    oracles : Oracles
+        The problem, whose regulariser counts units (entries or groups).
+    known : Polished or None
+        The best critical point known.
+    x : array
+        Where to start if none is known.
+    tol : float
+        The largest relative residual of a critical point.
+    newton : callable
+        newton(oracles, x, tol=None, patient=True), an attempt at polishing x.
+    stopped : callable
+        Whether the budget has ended.
+    """
     best = known
     points = (np.zeros_like(x), x if known is None else known.witness.x)
     factors = [factor for p in points if (factor := strength_at_zero(oracles, p)) is not None]
@@ -220,24 +244,24 @@ class Splicing:
         slopes = np.asarray(_slopes(self.oracles, x, q), np.float64)
         steps = into_domain(self.regularizer, x - slopes) - x
         steep = np.where(self.sizes(x) > 0, 0.0, self.sizes(steps))
-        some = np.argsort(-steep, kind="stable")[: min(LOOKED_AT, int(np.sum(steep > 0)))]
+        some = np.argsort(-steep, kind="stable")[: min(STEEPEST, int(np.sum(steep > 0)))]
         if not len(some):
             return []
         E = np.array([np.where(self.units == unit, steps / steep[unit], 0) for unit in some])
         along, curved = E @ slopes, self.curvatures(x, q, E)
         largest = curved.max(initial=0.0)
-        curved = np.maximum(curved, 1e-6 * largest) if largest > 0 else np.ones_like(curved)
+        curved = np.maximum(curved, CURVATURE * largest) if largest > 0 else np.ones_like(curved)
         order = np.argsort(-(along**2) / curved, kind="stable").tolist()
         return [(int(some[i]), -along[i] / curved[i] * E[i]) for i in order]
 
     def curvatures(self, x: np.ndarray, q: np.ndarray, E: np.ndarray) -> np.ndarray:
         """e'H e for the rows e of E."""
-        rows = -(-len(E) // LOOKED_AT) * LOOKED_AT
+        rows = -(-len(E) // STEEPEST) * STEEPEST
         padded = np.zeros((rows, E.shape[1]), x.dtype)
         padded[: len(E)] = E
         parts = [
-            np.asarray(_curvatures(self.oracles, x, q, padded[i : i + LOOKED_AT]), np.float64)
-            for i in range(0, rows, LOOKED_AT)
+            np.asarray(_curvatures(self.oracles, x, q, padded[i : i + STEEPEST]), np.float64)
+            for i in range(0, rows, STEEPEST)
         ]
         return np.concatenate(parts)[: len(E)]
 

@@ -22,7 +22,10 @@ import numpy as np
 from mossp._base.programs import compiled
 from mossp.certificates.feasibility import on_host
 from mossp.certificates.stationarity import ACTIVE
-from mossp.newton.polish import DENSE, Polisher, tangential
+from mossp.newton.hessian import Hessian, is_dense
+from mossp.newton.meter import Meter
+from mossp.newton.residual import KKT
+from mossp.newton.system import tangential
 from mossp.oracles import Oracles
 
 Vector = Any
@@ -33,8 +36,9 @@ LENGTHS = tuple(4.0**j / 8 for j in range(22))
 SOME_LENGTHS = LENGTHS[:6]  # of Newton's direction, whose errors grow with it
 ROUNDING = 16  # units of rounding in a mean over the rows
 SHORTEST = -52.0  # the logarithm to base 2 of the smallest length that is told from 0
-SMALLEST = 1e-6  # part of x at which a loss that underflows at x is looked at
+SMALLEST = 1e-6  # the least part of x at which a loss that underflows at x is evaluated
 HALVINGS = 12  # of the interval of such logarithms
+EARLIER = 0.75  # of the length T at which a loss comes to its end: how near it is by then, decides
 NEAR = 1 / 32  # of the way down that may be left at 3 T / 4: a smoothed hinge leaves a 16th
 
 ADVICE = (
@@ -46,7 +50,7 @@ ADVICE = (
 
 
 class Point(NamedTuple):
-    """What is seen at a point of a ray."""
+    """What is evaluated at a point of a ray."""
 
     f: float
     penalty: float  # h - g
@@ -55,11 +59,20 @@ class Point(NamedTuple):
 
 
 def leads_to_infinity(
-    oracles: Oracles, x: Vector, q: Vector, tol: float, polisher: Polisher | None = None
+    oracles: Oracles, x: Vector, q: Vector, tol: float, meter: Meter | None = None
 ) -> bool:
     """Whether the objective falls from x to infinity on a ray, and on without end.
 
-    q are the multipliers at x; a `polisher` finds the second ray.
+    Parameters
+    ----------
+    oracles : Oracles
+        The problem, with its full gradients.
+    x, q : array
+        A point and its multipliers.
+    tol : float
+        The violation that is allowed, and the size of x below which it is no way to infinity.
+    meter : Meter, optional
+        Counts what the second ray, Newton's direction, costs; without it that one is not tried.
     """
     x, q = np.asarray(x), np.asarray(q)
     flat = flat_entries(oracles, x)
@@ -70,9 +83,9 @@ def leads_to_infinity(
         return False
     if falls_without_end(oracles, x, ray, tol, LENGTHS):
         return True
-    if polisher is None or np.count_nonzero(flat) > DENSE:
+    if meter is None or not is_dense(int(flat.sum())):
         return False
-    newton, size = newton_direction(polisher, x, q, flat), float(np.linalg.norm(ray))
+    newton, size = newton_direction(oracles, x, q, flat, meter), float(np.linalg.norm(ray))
     length = float(np.linalg.norm(newton))
     if not np.sqrt(np.finfo(x.dtype).eps) * size < length < np.inf:
         return False
@@ -81,12 +94,14 @@ def leads_to_infinity(
 
 
 def newton_direction(
-    polisher: Polisher, x: np.ndarray, q: np.ndarray, flat: np.ndarray
+    oracles: Oracles, x: np.ndarray, q: np.ndarray, flat: np.ndarray, meter: Meter
 ) -> np.ndarray:
     """Newton's step for f over some entries, along the constraints that hold with equality."""
-    at, (S,) = polisher.look(x, q), np.nonzero(flat)
-    H = polisher.hessian(at, S)[S]
-    K = at.J[polisher.is_equality | (at.c >= -ACTIVE)][:, S]
+    kkt = KKT(oracles, x.dtype)
+    meter.pay(gradients=kkt.rows)
+    at, (S,) = kkt.evaluate(x, q, 1.0), np.nonzero(flat)  # R is not used: any t will do
+    H = Hessian(kkt, meter).columns(at, S)[S]
+    K = at.J[at.is_equality | (at.c >= -ACTIVE)][:, S]
     direction, slopes = np.zeros(len(x)), at.gradient + at.q @ at.J
     direction[S] = tangential((H + H.T) / 2, K, -slopes[S], np.zeros(len(K)))[0]
     return direction
@@ -108,7 +123,7 @@ def falls_without_end(
 
     def at(t: float) -> Point:
         point = np.asarray(x + t * ray, x.dtype)
-        return Point(*(float(value) for value in jax.device_get(_seen(oracles, point))))
+        return Point(*(float(value) for value in jax.device_get(_evaluate(oracles, point))))
 
     first = last = at(0.0)
     if not np.isfinite(first).all():
@@ -133,7 +148,7 @@ def falls_without_end(
         middle = (low + high) / 2
         above = at(2.0**middle).f - last.f > resolution
         low, high = (middle, high) if above else (low, middle)
-    return at(0.75 * 2.0**high).f - last.f <= NEAR * way
+    return at(EARLIER * 2.0**high).f - last.f <= NEAR * way
 
 
 def underflows(at: Callable[[float], Point], end: float, eps: float) -> bool:
@@ -146,6 +161,6 @@ def underflows(at: Callable[[float], Point], end: float, eps: float) -> bool:
 
 
 @compiled
-def _seen(oracles: Oracles, x: Vector) -> tuple[Any, ...]:
+def _evaluate(oracles: Oracles, x: Vector) -> tuple[Any, ...]:
     reg = oracles.regularizer
     return oracles.full_value(x), reg(x), reg.h(x), oracles.violation(x)

@@ -30,7 +30,7 @@ from mossp.certificates.feasibility import (
 )
 from mossp.certificates.fresh import decided, sample_count
 from mossp.certificates.stationarity import exact_certificate
-from mossp.newton.polish import Polisher
+from mossp.newton.meter import Meter
 from mossp.newton.recession import ADVICE, leads_to_infinity
 from mossp.oracles import Oracles
 from mossp.result import Status
@@ -51,7 +51,7 @@ class Ending:
     early: Status | None = None  # INTERRUPTED or STOPPED
     notes: list[str] = dataclasses.field(default_factory=list)
     start: np.ndarray | None = None  # where the run started: the best point of phase one
-    polished: bool = False  # and time is left: Newton's direction may be looked at
+    polished: bool = False  # and time is left: Newton's direction may be computed
 
 
 @dataclasses.dataclass
@@ -106,8 +106,7 @@ def judge(
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol, relative=True)
     endless = False
     if success and oracles.exact:
-        polisher = Polisher(oracles, np.asarray(x)) if ending.polished else None
-        endless = leads_to_infinity(oracles, x, one.q, tol, polisher)
+        endless = leads_to_infinity(oracles, x, one.q, tol, Meter() if ending.polished else None)
     if endless:
         success, ending.diverged[best] = False, True
     status, notes, said = why(ending, best, success, bool(bad[best])), list(ending.notes), ""

@@ -1,0 +1,208 @@
+"""The Hessian of the Lagrangian, H = Hess f(x) - g''(x) + sum_j q_j Hess c_j(x), in parts.
+
+Nothing but products H e is ever computed, many at once in one pass over the data. From them come
+the columns that a Newton step needs; beyond DENSE of them no matrix is formed.
+
+Of many rows only some are taken for H. What they miss is made up for by secants: a step s from a
+pair to the next shows y = H s with gradients over all rows, and the symmetric matrix of rank one
+
+    r r' / (r's),    r = y - H s                                          (SR1)
+
+added to H makes that equation hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base import keys
+from mossp._base.programs import compiled
+from mossp.data import Finite
+from mossp.newton.meter import Meter
+from mossp.newton.residual import KKT, Evaluation, row_count
+from mossp.oracles import Oracles
+
+Vector = Any
+
+# The order beyond which no matrix is formed: at 2,000 its eigenvalues take seconds, and a copy
+# of it 32 MB.
+DENSE = 2000
+# Rows for the Hessian: a mean over 2^16 of them is off by 2^-8 of a standard deviation, and secants
+# do the rest. Fewer than MANY times as many are all taken, since little would be saved.
+SOME_ROWS, MANY = 2**16, 4
+# Products formed in one pass: enough of them to make a pass pay, few enough to fit in memory. Their
+# number is a power of two from FEWEST_COLUMNS on, so that few programs are compiled.
+COLUMNS, FEWEST_COLUMNS = 256, 32
+# A secant with r's below this part of ||r|| ||s|| is left out: the quotient would be rounding, or
+# would make H less convex than it is.
+SECANT = 1e-8
+
+
+class Block(NamedTuple):
+    """H on the entries S, and what a move of the other entries adds there."""
+
+    S: np.ndarray
+    H: np.ndarray
+    pull: np.ndarray
+
+
+class Columns(NamedTuple):
+    """Columns of H that are known at one pair."""
+
+    pair: tuple[bytes, bytes]
+    known: np.ndarray  # their numbers, in the order in which they were formed
+    H: np.ndarray
+
+
+class Secants(NamedTuple):
+    """Corrections of H on the entries S: the sum of r r' over the rows."""
+
+    S: np.ndarray
+    rows: tuple[np.ndarray, ...]
+
+
+class Hessian:
+    """What is known of H along one run of Newton's method."""
+
+    def __init__(self, kkt: KKT, meter: Meter) -> None:
+        self.kkt, self.meter = kkt, meter
+        self.oracles = thinned(kkt.oracles)
+        self.rows = row_count(self.oracles)
+        self.columns_known: Columns | None = None
+        self.secants = Secants(np.zeros(0, int), ())
+
+    @property
+    def thinned(self) -> bool:
+        """Whether only some of the rows are taken."""
+        return self.oracles is not self.kkt.oracles
+
+    def products(self, at: Evaluation, E: np.ndarray) -> np.ndarray:
+        """H e for the rows e of E."""
+        pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, at.q)]
+
+        def some(rows: np.ndarray, count: int) -> Any:
+            self.meter.pay(products=count * self.rows)
+            return _products(self.oracles, *pair, rows)
+
+        return in_parts(some, E, self.kkt.dtype)
+
+    def norm(self, at: Evaluation) -> float:
+        """||H|| restricted to a random subspace, which nearly always is much of ||H||."""
+        n = len(at.x)
+        rng = keys.generator(0, keys.Purpose.POLISH)
+        E = np.linalg.qr(rng.standard_normal((n, min(FEWEST_COLUMNS, n))))[0].T
+        return float(np.linalg.norm(self.products(at, E), 2))
+
+    def columns(self, at: Evaluation, S: np.ndarray) -> np.ndarray:
+        """The columns S of H; those that are known at this pair are not formed again."""
+        n, pair = len(at.x), (at.x.tobytes(), at.q.tobytes())
+        if self.columns_known is None or self.columns_known.pair != pair:
+            self.columns_known = Columns(pair, np.zeros(0, int), np.zeros((n, 0)))
+        _, known, H = self.columns_known
+        new = np.setdiff1d(S, known)
+        if len(new):
+            found = self.products(at, unit_rows(new, n)).T
+            known, H = np.append(known, new), np.concatenate([H, found], axis=1)
+            self.columns_known = Columns(pair, known, H)
+        order = np.argsort(known)
+        return H[:, order[np.searchsorted(known, S, sorter=order)]]
+
+    def block(self, at: Evaluation, S: np.ndarray, fixed: np.ndarray) -> Block:
+        """H on S, where the other entries move by `fixed`."""
+        if is_dense(len(at.x)):  # the columns of what moves will be needed again
+            moved = np.union1d(S, np.flatnonzero(fixed))
+            H = self.columns(at, moved)[S]
+            H, pull = H[:, np.searchsorted(moved, S)], H @ fixed[moved]
+        else:
+            H, pull = self.columns(at, S)[S], np.zeros(len(S))
+            if fixed.any():
+                pull = self.products(at, fixed[None])[0, S]
+        return Block(S, (H + H.T) / 2, pull)
+
+    def corrected(self, block: Block) -> Block:
+        """With the secants of earlier steps over the same entries; others are forgotten."""
+        if not np.array_equal(self.secants.S, block.S):
+            self.secants = Secants(block.S, ())
+        rows = self.secants.rows
+        return block._replace(H=block.H + sum(np.outer(r, r) for r in rows)) if rows else block
+
+    def learn(self, block: Block, at: Evaluation, after: Evaluation) -> None:
+        """Add the secant of a full step, for which `block` was what was known."""
+        S, H, pull = block
+        s = (after.x - at.x)[S]
+        y = (after.W - (after.q - at.q) @ after.J - at.W)[S]  # for the same multipliers
+        r = y - H @ s - pull
+        along = float(r @ s)
+        if along > SECANT * np.linalg.norm(r) * np.linalg.norm(s):
+            secant = r / np.sqrt(along)
+            self.secants = self.secants._replace(rows=(*self.secants.rows, secant))
+
+
+def is_dense(order: int) -> bool:
+    """Whether a matrix of this order is formed."""
+    return order <= DENSE
+
+
+def thinned(oracles: Oracles) -> Oracles:
+    """With means over some of the rows, where there are many."""
+    source = oracles.source
+    if not isinstance(source, Finite) or int(source.N) < MANY * SOME_ROWS:
+        return oracles
+    return eqx.tree_at(lambda o: o.source, oracles, source.thinned(SOME_ROWS))
+
+
+def unit_rows(S: np.ndarray, n: int) -> np.ndarray:
+    """The unit vectors e_i, i in S, as rows."""
+    E = np.zeros((len(S), n))
+    E[np.arange(len(S)), S] = 1.0
+    return E
+
+
+def in_parts(function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any) -> np.ndarray:
+    """A function of the rows of E, applied to some of them at a time.
+
+    Parameters
+    ----------
+    function : callable
+        Called with an array of rows, filled up with rows of zeros, and how many of them count. The
+        shapes that it is given are few, so that few programs are compiled.
+    E : ndarray
+        The rows.
+    dtype : dtype
+        What the rows are converted to.
+    """
+    width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << max(len(E) - 1, 0).bit_length()))
+    parts = [np.zeros((0, E.shape[1]))]
+    for first in range(0, len(E), width):
+        rows = np.zeros((width, E.shape[1]), dtype)
+        some = E[first : first + width]
+        rows[: len(some)] = some
+        parts.append(np.asarray(function(rows, len(some)), np.float64)[: len(some)])
+    return np.concatenate(parts)
+
+
+@compiled
+def _products(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Any:
+    """H e for the rows e of E."""
+
+    def curved(x: Vector) -> Vector:
+        pulled = jax.vjp(oracles.c, x)[1](q)[0] if oracles.m else jnp.zeros_like(x)
+        return pulled - oracles.regularizer.subgradient_g(x)
+
+    H = oracles.source.mean(
+        lambda batch: _along(oracles, lambda x: oracles.gradient(x, batch), x, E)
+    )
+    return jnp.nan_to_num(H + _along(oracles, curved, x, E))
+
+
+def _along(oracles: Oracles, function: Callable[[Vector], Vector], at: Vector, E: Any) -> Any:
+    """The derivative of a function along the rows of E."""
+    if oracles.large:  # one after the other: a program for many at once is larger still
+        return jax.lax.map(lambda e: oracles.along(function, at, e), E)
+    return jax.vmap(lambda e: oracles.along(function, at, e))(E)

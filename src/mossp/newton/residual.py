@@ -1,0 +1,176 @@
+"""The KKT residual: what is evaluated at a point x with multipliers q.
+
+For any t > 0, (x, q) is a KKT pair of  min f + h - g  s.t.  c_E = 0, c_I <= 0  if and only if
+
+    R(x, q) = x - prox_{t h}(x - t W) = 0,    W = grad f(x) + J(x)'q - grad g(x)
+    c_E(x) = 0,    min(q_I, -c_I(x)) = 0
+
+t does not change the solutions, but it changes R elsewhere: it is a part of every evaluation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base.power import start_vector
+from mossp._base.programs import compiled
+from mossp.certificates.certificate import scales
+from mossp.certificates.feasibility import constraints_and_jacobian, on_host
+from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
+from mossp.data import Finite
+from mossp.oracles import Oracles
+
+Vector = Any
+
+# The move of v, relative to its size, that shows which entries of prox_{t h}(v) depend on v: large
+# beside rounding, small beside the distance to the next kink.
+PROBE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """All that Newton's method needs to know of a pair (x, q), for one t."""
+
+    x: np.ndarray
+    q: np.ndarray
+    t: float
+    F: float
+    gradient: np.ndarray  # of f
+    W: np.ndarray
+    p: np.ndarray  # prox_{t h}(x - t W)
+    free: np.ndarray  # the entries in which p moves with x - t W: the others stay at a kink of h
+    c: np.ndarray
+    J: np.ndarray  # one row per constraint
+    is_equality: np.ndarray
+
+    @functools.cached_property
+    def residual(self) -> float:
+        """The largest of ||R|| / t, the violation and the slack; infinite where one is not finite.
+
+        ||R|| / t rather than ||R||: it is a subgradient's length, and does not vanish with t.
+        """
+        parts = [(self.x - self.p) / self.t, self.violated, self.slack]
+        finite = np.isfinite(self.F) and all(np.isfinite(part).all() for part in parts)
+        return max(float(np.linalg.norm(part)) for part in parts) if finite else np.inf
+
+    @functools.cached_property
+    def violated(self) -> np.ndarray:
+        """(c_E, [c_I]_+)."""
+        return np.where(self.is_equality, self.c, np.maximum(self.c, 0))
+
+    @functools.cached_property
+    def violation(self) -> float:
+        return float(np.linalg.norm(self.violated))
+
+    @functools.cached_property
+    def slack(self) -> np.ndarray:
+        """min(q_I, -c_I), which complementarity makes 0; 0 for equalities."""
+        return np.where(self.is_equality, 0.0, np.minimum(self.q, -self.c))
+
+    @property
+    def s_g(self) -> np.ndarray:
+        """The subgradient of g in W."""
+        return self.gradient + self.q @ self.J - self.W
+
+
+@dataclasses.dataclass(frozen=True)
+class KKT:
+    """The KKT conditions of a problem, with all of its data."""
+
+    oracles: Oracles
+    dtype: Any  # of x on the device; on the host everything is float64
+
+    @functools.cached_property
+    def regularizer(self) -> Any:
+        return on_host(self.oracles)
+
+    @functools.cached_property
+    def is_equality(self) -> np.ndarray:
+        return np.arange(self.oracles.m) < self.oracles.m_E
+
+    @functools.cached_property
+    def rows(self) -> int:
+        """Samples that one evaluation differentiates."""
+        return row_count(self.oracles)
+
+    def evaluate(self, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
+        """One pass over the data."""
+        x, q = np.asarray(x, self.dtype), np.asarray(q, self.dtype)
+        F, gradient, W, p, moved = (
+            np.asarray(a, np.float64)
+            for a in jax.device_get(_evaluate(self.oracles, x, q, np.asarray(t, self.dtype)))
+        )
+        c, J = (np.array(a, np.float64) for a in constraints_and_jacobian(self.oracles, x))
+        x, q = x.astype(float), q.astype(float)
+        return Evaluation(
+            x, q, t, float(F), gradient, W, p, moved != 0, c, J, is_equality=self.is_equality
+        )
+
+    def with_multipliers(self, at: Evaluation, q: np.ndarray, t: float) -> Evaluation:
+        """The same x with other multipliers, or another t: no pass over the data."""
+        W = at.W + (q - at.q) @ at.J
+        v, prox_h = at.x - t * W, self.regularizer.prox_h
+        p = np.asarray(prox_h(v, t), np.float64)
+        # No two entries move alike: where several are tied (a group, a norm) the tie shows.
+        probe = PROBE * (1 + np.abs(v).max()) * (2 + np.cos(np.arange(len(v)) ** 2.0))
+        free = np.asarray(prox_h(v + probe, t)) != p
+        return dataclasses.replace(at, q=q, t=t, W=W, p=p, free=free)
+
+    def with_t(self, at: Evaluation, t: float) -> Evaluation:
+        return self.with_multipliers(at, at.q, t)
+
+    def multipliers(self, at: Evaluation) -> np.ndarray:
+        """Those that leave least of grad f + J'q + dh - dg over the nonzero entries of x."""
+        rows = at.is_equality | (at.c >= -ACTIVE)
+        support = at.x != 0
+        q = np.zeros(len(at.c))
+        if not rows.any() or not support.any():
+            return q
+        r = at.gradient + np.asarray(self.regularizer.nearest(at.x, -at.gradient))
+        lower = np.where(at.is_equality, -np.inf, 0.0)[rows]
+        q[rows] = bounded_least_squares(at.J[rows][:, support].T, -r[support], lower)
+        return q
+
+    def nearest_subgradient(self, at: Evaluation) -> np.ndarray:
+        """The element of dh(x) that leaves least of W + dh(x)."""
+        return np.asarray(self.regularizer.nearest_h(at.x, -at.W), np.float64)
+
+    def proved(self, at: Evaluation, s_h: np.ndarray) -> float:
+        """The largest residual that is left with this element of dh(x)."""
+        slack, u = np.linalg.norm(at.slack), np.linalg.norm(at.W + s_h)
+        return max(at.violation, float(slack), float(u))
+
+    def relative(self, at: Evaluation, u: np.ndarray) -> float:
+        """The largest residual relative to its scale, as a certificate has them.
+
+        u = W + s_h is the residual of stationarity.
+        """
+        shortest = np.asarray(self.regularizer.nearest_h(at.x, 0 * at.x))
+        sizes, m_E = np.abs(at.J) @ np.abs(at.x), self.oracles.m_E
+        S = scales(at.x, (at.gradient, at.s_g, shortest), at.c, at.q, sizes, m_E)
+        parts = [np.linalg.norm(u) / S.criticality, at.violation / S.feasibility]
+        worst = np.max([*parts, np.linalg.norm(at.slack) / S.complementarity])
+        return float(worst) if np.isfinite(worst) and np.isfinite(at.F) else np.inf
+
+
+def row_count(oracles: Oracles) -> int:
+    """Samples in one pass over the data; a problem without data is one sample."""
+    return int(oracles.source.N) if isinstance(oracles.source, Finite) else 1
+
+
+@compiled
+def _evaluate(oracles: Oracles, x: Vector, q: Vector, t: Any) -> tuple[Any, ...]:
+    """(F, grad f, W, p, how p moves with x - t W)."""
+    reg = oracles.regularizer
+    f, gradient = oracles.source.mean(lambda batch: jax.value_and_grad(oracles.f)(x, batch))
+    W = gradient + jax.vjp(oracles.c, x)[1](q)[0] - reg.subgradient_g(x)
+    v = x - t * W
+    # A direction without zeros: D times it has a zero where D = prox_{t h}'(v) has a zero row.
+    p, moved = jax.jvp(lambda v: reg.prox_h(v, t), (v,), (1 + start_vector(x.size, x.dtype),))
+    return f + reg(x), gradient, W, p, jnp.nan_to_num(moved)

@@ -1,0 +1,47 @@
+"""What the steps of a search for a KKT point share, and how they compare two pairs (x, q)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from mossp.newton.hessian import Hessian
+from mossp.newton.meter import Meter
+from mossp.newton.residual import KKT, Evaluation
+
+
+class ExactPenalty:
+    """F + nu |(c_E, [c_I]_+)|_1, whose minimisers are those of the problem once nu > |q|_inf.
+
+    nu only ever rises.
+    """
+
+    def __init__(self) -> None:
+        self.nu = 0.0
+
+    def __call__(self, at: Evaluation) -> float:
+        return at.F + self.nu * float(np.abs(at.violated).sum())
+
+    def require(self, nu: float) -> None:
+        """Let nu be at least this large from now on."""
+        self.nu = max(self.nu, nu)
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """The problem's residual and Hessian, the exact penalty, and the meter of what it all costs."""
+
+    kkt: KKT
+    hessian: Hessian
+    penalty: ExactPenalty
+    meter: Meter
+
+    @classmethod
+    def of(cls, kkt: KKT, meter: Meter) -> Search:
+        return cls(kkt, Hessian(kkt, meter), ExactPenalty(), meter)
+
+    def evaluate(self, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
+        """The pair, for which one pass over the data is paid."""
+        self.meter.pay(gradients=self.kkt.rows)
+        return self.kkt.evaluate(x, q, t)
