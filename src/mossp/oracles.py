@@ -18,7 +18,7 @@ from mossp._base.power import spectral_norm
 from mossp._base.programs import ProgramSet
 from mossp._base.structure import Structure
 from mossp._base.tracing import Code, Function
-from mossp.data import NoData
+from mossp.data import Compiled
 from mossp.functions import numbers_of
 from mossp.losses import Loss
 from mossp.regularizers import Regularizer, Relaxed
@@ -35,7 +35,7 @@ class Oracles(eqx.Module):
     """
 
     loss: Callable[..., Any]
-    source: Any
+    source: Compiled
     regularizer: Regularizer
     equality: Callable[[PyTree], Any] | None
     inequality: Callable[[PyTree], Any] | None
@@ -47,7 +47,7 @@ class Oracles(eqx.Module):
     @property
     def codes(self) -> list[Code]:
         """Of the functions that the user wrote."""
-        given = (self.loss, self.equality, self.inequality, getattr(self.source, "fn", None))
+        given = (self.loss, self.equality, self.inequality, self.source.function)
         functions = (function for function in given if isinstance(function, Function))
         return [function.code for function in functions if function.code is not None]
 
@@ -70,7 +70,7 @@ class Oracles(eqx.Module):
     @property
     def exact(self) -> bool:
         """Whether full gradients can be had: finite sums and deterministic losses."""
-        return hasattr(self.source, "mean")
+        return self.source.finite_sum
 
     @property
     def convex(self) -> bool:
@@ -90,7 +90,7 @@ class Oracles(eqx.Module):
     # f ------------------------------------------------------------------------------------
 
     def f(self, x: Vector, batch: PyTree) -> jax.Array:
-        args = () if isinstance(self.source, NoData) else (batch,)
+        args = () if self.source.deterministic else (batch,)
         return self.loss(self.structure.unravel(x), *args)
 
     def gradient(self, x: Vector, batch: PyTree) -> jax.Array:

@@ -44,7 +44,6 @@ from mossp._base.programs import compiled
 from mossp.certificates.certificate import Witness, scales
 from mossp.certificates.feasibility import constraints_and_jacobian, into_domain, on_host
 from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
-from mossp.data import Finite
 from mossp.methods.dual import constrained_prox
 from mossp.oracles import Oracles
 
@@ -527,14 +526,13 @@ def polish(
 
 def thinned(oracles: Oracles) -> Oracles:
     """With means over some of the rows, where there are many."""
-    source = oracles.source
-    if not isinstance(source, Finite) or int(source.N) < 4 * SOME_ROWS:
+    if row_count(oracles) < 4 * SOME_ROWS:
         return oracles
-    return eqx.tree_at(lambda o: o.source, oracles, source.thinned(SOME_ROWS))
+    return eqx.tree_at(lambda o: o.source, oracles, oracles.source.thinned(SOME_ROWS))
 
 
 def row_count(oracles: Oracles) -> int:
-    return int(oracles.source.N) if isinstance(oracles.source, Finite) else 1
+    return oracles.source.rows or 1
 
 
 def positive(H: np.ndarray) -> np.ndarray:

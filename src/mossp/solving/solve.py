@@ -14,16 +14,16 @@ import numpy as np
 from mossp._base.archive import CheckpointError
 from mossp._base.budget import Budget
 from mossp._base.interrupt import Interrupt
-from mossp._base.keys import Purpose, generator, jax_keys
+from mossp._base.keys import Purpose, generator
 from mossp._base.programs import compiled as with_programs
 from mossp._base.structure import Structure, with_dtype
 from mossp.certificates.certificate import FRESH_SAMPLES, Witness, certificate
 from mossp.certificates.feasibility import different_starts, on_host, phase_one, violation
 from mossp.certificates.stationarity import exact_certificate
-from mossp.data import Finite, Sampler, Stream, map_rows
+from mossp.data import count_draws, filled
 from mossp.engine import checkpoint as saved_run
 from mossp.engine import steps as compiled
-from mossp.engine.draws import STREAM_BLOCK, Draws, stack
+from mossp.engine.draws import Draws
 from mossp.engine.fingerprint import fingerprint
 from mossp.engine.loop import Events, Loop, Shard, shard_sizes
 from mossp.engine.progress import Bar
@@ -52,6 +52,7 @@ from mossp.solving.ways import best_way
 PyTree = Any
 
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
+TRACE_BATCHES = 4  # the same for batches that come in one order
 CHECKPOINT_SECONDS = 10.0
 # Samples that may judge a noisy answer, for each that the run took: the answer averages over many
 # steps, and is more accurate than a gradient that averages over as many samples at one point.
@@ -166,7 +167,7 @@ class Solve:
         self.problem, self.a, self.callers_x64 = problem, arguments, callers_x64
         self.oracles = arguments.oracles
         self.structure = Structure.of(arguments.x0)
-        self.stream = problem.data if isinstance(problem.data, Stream) else None
+        self.source = problem.source(arguments.dtype)
         self.notes: list[str] = []
         self.interrupt = Interrupt()
         steps = cost(
@@ -247,9 +248,8 @@ class Solve:
         self.initial_gradients = extra * a.batch_size
         context = Context(oracles, np.asarray(1 / (1 + extra), a.dtype))
         shards, first = [], 0
-        for size in shard_sizes(a.replicas, one_reader=self.stream is not None):
-            source = self.stream or oracles.source
-            draws = Draws(source, a.seed, first, size, a.drawn, a.dtype, self.shared)
+        for size in shard_sizes(a.replicas, one_reader=self.source.sequential):
+            draws = Draws(self.source, a.seed, first, size, a.drawn, a.dtype, self.shared)
             # The last shard may hold replicas that do not count: any setting will do for them.
             chosen = [each[min(r, len(each) - 1)] for r in range(first, first + size)]
             method, schedule = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
@@ -310,13 +310,14 @@ class Solve:
     def first_estimate(self, extra: int, draws: Draws, points: np.ndarray) -> jax.Array:
         """d_0 of these replicas. The number of draws is rounded up, so that their shape stays."""
         a, room = self.a, max(8, 1 << max(extra - 1, 0).bit_length())
-        if self.stream is not None:
-            batches = self.stream.take(extra) or self.stream.peek()
-            padded = batches + batches[-1:] * (room - len(batches))
-            each = [with_dtype(stack(padded), a.dtype)]
+        if self.source.sequential:
+            rng = generator(a.seed, Purpose.INITIAL)
+            drawn = self.source.draw(rng, extra, a.drawn)
+            drawn = self.source.sample(rng, 1, a.drawn) if drawn is None else drawn
+            each = [filled(drawn, room)]
         else:
             each = [
-                self.oracles.source.draw(generator(a.seed, Purpose.INITIAL, r), room, a.drawn)
+                self.source.draw(generator(a.seed, Purpose.INITIAL, r), room, a.drawn)
                 for r in ([0] if draws.shared else draws.numbers)
             ]
         same = draws.shared and a.starts == 1
@@ -343,20 +344,16 @@ class Solve:
 
     def trace_rows(self) -> tuple[PyTree, int]:
         """(a batch that stands for the data, its size); (None, N) where all of it is used."""
-        source, N = self.oracles.source, self.problem.samples
-        if self.stream is not None:
-            peeked = [with_dtype(batch, self.a.dtype) for batch in self.stream.peek(4)]
-            rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *peeked)
+        source, N, rng = self.source, self.source.rows, generator(0, Purpose.TRACE)
+        if source.sequential:
+            rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *source.peek(TRACE_BATCHES))
             return rows, len(jax.tree.leaves(rows)[0])
-        if isinstance(source, Finite) and N is not None and N > TRACE_ROWS:
-            chosen = generator(0, Purpose.TRACE).choice(N, TRACE_ROWS, replace=False)
-            chosen.sort()
-            return map_rows(lambda a: jnp.asarray(np.asarray(a)[chosen]), source.arrays), TRACE_ROWS
-        if isinstance(source, Sampler):
-            return _sample(
-                self.oracles, jax_keys(generator(0, Purpose.TRACE)), TRACE_ROWS
-            ), TRACE_ROWS
-        return None, N or 1
+        if not source.finite_sum:
+            draw = jax.tree.map(lambda d: d[0], source.draw(rng, 1, TRACE_ROWS))
+            return _sample(self.oracles, draw, TRACE_ROWS), TRACE_ROWS
+        if N is None or N <= TRACE_ROWS:
+            return None, N or 1
+        return source.take_rows(np.sort(rng.choice(N, TRACE_ROWS, replace=False))), TRACE_ROWS
 
     # The run -----------------------------------------------------------------------------
 
@@ -569,11 +566,10 @@ class Solve:
         if self.oracles.exact:
             return None
         count = max(2, FRESH_SAMPLES // self.a.drawn)
-        if self.stream is None:
-            rng = generator(self.a.seed, Purpose.CERTIFICATE, number=number)
-            return self.oracles.source.draw(rng, count, self.a.drawn)
-        batches = self.stream.take(min(count, STREAM_BLOCK))
-        return with_dtype(stack(batches), self.a.dtype) if len(batches) >= 2 else None
+        rng = generator(self.a.seed, Purpose.CERTIFICATE, number=number)
+        count = min(count, self.source.most_held or count)
+        draws = self.source.draw(rng, count, self.a.drawn)
+        return None if draws is None or count_draws(draws) < 2 else draws
 
     def each_replica(self, xs: Any) -> PyTree:
         """x of every replica, in the user's structure with a leading axis."""
@@ -636,5 +632,5 @@ def at_kink(oracles: Oracles, x: np.ndarray) -> bool:
 
 
 @with_programs(static_argnums=2)
-def _sample(oracles: Oracles, random_key: jax.Array, count: int) -> PyTree:
-    return oracles.source.batch(random_key, count)
+def _sample(oracles: Oracles, draw: PyTree, count: int) -> PyTree:
+    return oracles.source.batch(draw, count)
