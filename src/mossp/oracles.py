@@ -31,7 +31,7 @@ class Oracles(eqx.Module):
     """f, c, h and g as functions of the vector x in R^n; a pytree that `jit` takes as argument.
 
     Constraints come as one vector c = (c_E, c_I). Where the paper writes c, inequalities enter
-    as [c_I]_+ (its Section 5); `active` does that.
+    as [c_I]_+ (its Section 5); `positive_part` does that.
     """
 
     loss: Callable[..., Any]
@@ -68,8 +68,8 @@ class Oracles(eqx.Module):
         return self.m_E + self.inequality_structure.size
 
     @property
-    def exact(self) -> bool:
-        """Whether full gradients can be had: finite sums and deterministic losses."""
+    def finite_sum(self) -> bool:
+        """Whether full gradients can be had: a deterministic loss is a sum of one term."""
         return self.source.finite_sum
 
     @property
@@ -130,20 +130,20 @@ class Oracles(eqx.Module):
         parts = [jnp.ravel(leaf).astype(x.dtype) for leaf in jax.tree.leaves(values)]
         return jnp.concatenate(parts) if parts else jnp.zeros(0, x.dtype)
 
-    def active(self, c: jax.Array) -> jax.Array:
+    def positive_part(self, c: jax.Array) -> jax.Array:
         """(c_E, [c_I]_+), and likewise for multipliers, which are nonnegative on c_I."""
         return jnp.concatenate([c[: self.m_E], jnp.maximum(c[self.m_E :], 0.0)])
 
     def multipliers(self, x: Vector, lam: jax.Array, rho: Any) -> jax.Array:
         """q = lam + rho c(x), and [.]_+ of that for inequalities."""
-        return self.active(lam + rho * self.c(x))
+        return self.positive_part(lam + rho * self.c(x))
 
     def constraint_gradient(self, x: Vector, rho: Any, lam: Any = 0.0) -> jax.Array:
         """J(x) q with q = lam + rho c(x), by one vjp; never a Jacobian."""
         if self.m == 0:
             return jnp.zeros_like(x)
         c, pullback = jax.vjp(self.c, x)
-        return pullback(self.active(lam + rho * c))[0]
+        return pullback(self.positive_part(lam + rho * c))[0]
 
     def jacobian_norm_squared(self, x: Vector, rows: Any = 1.0) -> jax.Array:
         """||J||^2 over the given rows (0/1 weights), by power iteration on J J'."""
@@ -153,7 +153,7 @@ class Oracles(eqx.Module):
 
     def violation(self, x: Vector) -> jax.Array:
         """||(c_E(x), [c_I(x)]_+)||."""
-        return jnp.linalg.norm(self.active(self.c(x)))
+        return jnp.linalg.norm(self.positive_part(self.c(x)))
 
     def named(self, lam: Any) -> dict[str, PyTree]:
         """A vector of multipliers in the shapes and under the names of the user's constraints."""

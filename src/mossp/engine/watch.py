@@ -63,7 +63,7 @@ class Watch:
         if self.keeps_best and self.loop.k:
             self._keep_best(seen)
 
-    def settling(self, part: float) -> bool:
+    def levels_off(self, part: float) -> bool:
         """Whether F has changed since the last look by less than this part of its whole change."""
         if len(self.history) < 3:
             return False

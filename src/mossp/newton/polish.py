@@ -618,7 +618,7 @@ def _minimum(
 
     unfinished = lambda at: at.left > at.enough  # noqa: E731
     end = jax.lax.while_loop(lambda at: (at.k < until) & unfinished(at), step, at)
-    return end, jnp.linalg.norm(oracles.active(c + J @ (end.x - x))), ~unfinished(end)
+    return end, jnp.linalg.norm(oracles.positive_part(c + J @ (end.x - x))), ~unfinished(end)
 
 
 @compiled

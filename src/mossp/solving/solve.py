@@ -19,7 +19,7 @@ from mossp._base.programs import compiled as with_programs
 from mossp._base.structure import Structure, with_dtype
 from mossp.certificates.certificate import FRESH_SAMPLES, Witness, certificate
 from mossp.certificates.feasibility import different_starts, on_host, phase_one, violation
-from mossp.certificates.stationarity import exact_certificate
+from mossp.certificates.stationarity import shortest_certificate
 from mossp.data import count_draws, filled
 from mossp.engine import checkpoint as saved_run
 from mossp.engine import steps as compiled
@@ -32,6 +32,7 @@ from mossp.engine.watch import Watch
 from mossp.measuring import step_sizes
 from mossp.measuring.estimate import estimate_at, hessian_products, sample_draws
 from mossp.methods import Method, within_reach
+from mossp.methods.penalty import NoPenalty
 from mossp.newton.attempts import Polishing
 from mossp.oracles import Oracles
 from mossp.problem import Problem
@@ -58,7 +59,7 @@ CHECKPOINT_SECONDS = 10.0
 # steps, and is more accurate than a gradient that averages over as many samples at one point.
 JUDGING = 8
 KINK = 1e-6  # of x: the slopes of g differ by much more than this part of them only across a kink
-SETTLING = 0.02  # the last change of F, relative to all of it
+LEVEL = 0.02  # the last change of F, relative to all of it
 REPORT_SECONDS = 1.0  # between two reports of what polishing does
 NEARER = 0.5  # of the way to where phase one leads, while the loss is not finite there
 
@@ -275,7 +276,8 @@ class Solve:
         schedule = with_alpha(rule.schedule(momentum, max(self.a.steps, 1), constants), momentum)
         if rule.relative and not rule.tuned:
             L = rule.smoothness(momentum, constants)
-            stable = 1 / L if method.multipliers == 0 else schedule.mu  # no penalty shortens it
+            unpenalised = isinstance(method.penalty, NoPenalty)  # none shortens the step
+            stable = 1 / L if unpenalised else schedule.mu
             schedule = schedule.sized(*method.sizes(L, stable))
         return with_dtype((method, schedule), self.a.dtype, real=True)
 
@@ -300,7 +302,7 @@ class Solve:
         while part > NEARER**20:
             point = (self.given + part * (x - self.given)).astype(self.a.dtype)
             point = x.astype(self.a.dtype) if part == 1 else point
-            if not self.oracles.exact or np.isfinite(compiled.objective(self.oracles, point)):
+            if not self.oracles.finite_sum or np.isfinite(compiled.objective(self.oracles, point)):
                 if part < 1:
                     self.notes.append("The loss is not finite at the feasible point next to x0.")
                 return point
@@ -336,7 +338,7 @@ class Solve:
             draws=self.draws,
             K=np.asarray(self.a.steps, self.a.dtype),
             target=np.asarray(step_sizes.violation_target(self.a.tol, self.a.steps), self.a.dtype),
-            settled=np.asarray(self.a.tol / 2, self.a.dtype),
+            arrived=np.asarray(self.a.tol / 2, self.a.dtype),
             k=np.asarray(k, np.int32),
             shorten=np.asarray(getattr(self.a.rule, "shorten", 1.0), self.a.dtype),
         )
@@ -414,7 +416,7 @@ class Solve:
             return False
         judged = self.watch.judged(a.drawn)
         gradient = jnp.asarray(judged[0].gradient, x.dtype)
-        solved = exact_certificate(self.oracles, x, gradient).is_kkt(a.tol, relative=True)
+        solved = shortest_certificate(self.oracles, x, gradient).is_kkt(a.tol, relative=True)
         if solved and not at_kink(self.oracles, self.start):
             self.proved = np.array([r.objective for r in judged], np.float64)
             self.notes.append("The start is a solution already.")
@@ -422,7 +424,7 @@ class Solve:
         return False
 
     def polished_early(self) -> bool:
-        """Whether "auto" has arrived: tried where constants are measured again, once F settles.
+        """Whether "auto" has arrived: tried where constants are measured again, once F levels off.
 
         Newton's method would succeed sooner, but stops at the nearest critical point; the steps
         still pass by poor ones then. A convex problem has none, and is tried at once.
@@ -430,7 +432,7 @@ class Solve:
         a, run = self.a, self.loop
         if not (a.polish and a.chosen and run.k in run.events.retune_at) or self.early:
             return False
-        if not (run.k == 0 and self.oracles.convex) and not self.watch.settling(SETTLING):
+        if not (run.k == 0 and self.oracles.convex) and not self.watch.levels_off(LEVEL):
             return False
         return self.polishing.attempt(run.k, self.watch.outputs("last").x, self.watch.given_up)
 
@@ -563,7 +565,7 @@ class Solve:
 
     def fresh_draws(self, number: int = 0) -> PyTree:
         """Samples that no step has seen, for a certificate without full gradients."""
-        if self.oracles.exact:
+        if self.oracles.finite_sum:
             return None
         count = max(2, FRESH_SAMPLES // self.a.drawn)
         rng = generator(self.a.seed, Purpose.CERTIFICATE, number=number)
