@@ -17,7 +17,18 @@ from hypothesis import strategies as st
 import mossp
 from mossp._base import keys
 from mossp._base.keys import Purpose
-from mossp.data import Finite, NoData, Sampler, SparseRows, Stream, map_rows, padded_length
+from mossp.data import (
+    Finite,
+    NoData,
+    Sampler,
+    Source,
+    SparseRows,
+    Stream,
+    count_draws,
+    filled,
+    map_rows,
+    padded_length,
+)
 from mossp.engine.draws import Draws, block_length
 
 COLUMNS = 1200
@@ -275,7 +286,7 @@ def test_mean_of_a_tree(x64):
 
 @settings(derandomize=True, deadline=None)
 @given(st.integers(1, 2**31 - 1), st.integers(0, 10_000))
-def test_padded_length_is_monotone_and_settled(N, more):
+def test_padded_length_is_monotone_and_idempotent(N, more):
     assert N <= padded_length(N) <= padded_length(N + more)
     assert padded_length(padded_length(N)) == padded_length(N)
 
@@ -476,6 +487,62 @@ def test_no_data():
     source = NoData()
     assert source.draw(keys.generator(0, Purpose.STEPS), 3, 2) is None
     assert source.mean(lambda batch: (batch, 4.0)) == (None, 4.0)
+
+
+# What all sources can do ---------------------------------------------------------------------
+
+SOURCES = {  # rows, finite_sum, sequential, deterministic
+    "finite": (lambda: Finite.of(np.arange(24.0).reshape(12, 2), 12, np.float64), 12, 1, 0, 0),
+    "sampler": (lambda: Sampler(lambda key, n: jax.random.normal(key, (n, 2))), None, 0, 0, 0),
+    "stream": (lambda: Stream(numbered(*[3] * 9)), None, 0, 1, 0),
+    "no data": (NoData, None, 1, 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_keeps_the_protocol(name, x64):
+    make, rows, finite_sum, sequential, deterministic = SOURCES[name]
+    source, rng = make(), keys.generator(0, Purpose.STEPS)
+    assert isinstance(source, Source) and source.rows == rows
+    assert source.finite_sum == finite_sum and source.sequential == sequential
+    assert source.deterministic == deterministic
+    if not finite_sum:
+        with pytest.raises(NotImplementedError):
+            source.mean(lambda batch: batch)
+    # What is looked at is not used up.
+    looked = source.astype(np.float64).peek(2, rows=3)
+    measured = source.sample(rng, 2, 3)
+    shapes = source.shapes()
+    if deterministic:
+        assert (looked, measured, shapes) == ([None, None], None, [()])
+        return
+    assert [batch.shape for batch in looked] == [(3, 2)] * 2
+    assert [shape.shape[0] for (shape,) in shapes] == ([3, 6] if sequential else [4, 7])
+    assert count_draws(measured) == 2
+    drawn = source.draw(rng, 2, 3)
+    assert count_draws(drawn) == 2
+    compiled = source.compiled(source.function)
+    batches = [compiled.batch(drawn[i], 3) for i in range(2)]
+    np.testing.assert_array_equal(compiled.batches(drawn, 3), np.stack(batches))
+    if sequential:
+        np.testing.assert_array_equal(np.stack(looked), drawn)
+        assert not compiled.gathers and source.rows_per_batch == 3
+
+
+def test_views_of_a_stream_read_one_after_the_other(x64):
+    stream = Stream(iter(numbered(*[3] * 4)))
+    single, double = stream.astype(np.float32), stream.astype(np.float64)
+    rng = keys.generator(0, Purpose.STEPS)
+    assert names(stream.take(1)) == [0]
+    a, b = single.draw(rng, 1, 3), double.draw(rng, 9, 3)
+    assert (a.dtype, b.dtype) == (np.float32, np.float64)
+    assert names(np.asarray(a)) == [1] and names(np.asarray(b)) == [2, 3]
+    assert stream.draw(rng, 1, 3) is None
+    assert names(np.asarray(filled(b, 4))) == [2, 3, 3, 3]
+    (shape,) = double.shapes()[0]  # known although it has ended
+    assert shape.shape == (3, 2)
+    with pytest.raises(ValueError, match="no batch"):
+        stream.peek()
 
 
 # The user's arrays --------------------------------------------------------------------------

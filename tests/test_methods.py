@@ -132,11 +132,11 @@ class Posed:
     def c(self, x):
         return np.concatenate([np.zeros(0), *(np.atleast_1d(part(x)) for part in self.parts)])
 
-    def active(self, q):
+    def positive_part(self, q):
         return np.append(q[: self.m_E], np.maximum(q[self.m_E :], 0))
 
     def pull(self, x, rho, lam=0.0):
-        return self.J(x).T @ self.active(lam + rho * self.c(x))
+        return self.J(x).T @ self.positive_part(lam + rho * self.c(x))
 
     def F(self, x):
         X, y = data()
@@ -225,7 +225,7 @@ def stages(posed, method, run, inner_step, length, xi_of=None, dual=0.0):
             x = np.average(seen, axis=0, weights=weights)
             if t < length(k) and method.refresh == "inner":
                 yield {"x": x, "lam": lam}
-        lam = posed.active(lam + dual * now.rho * posed.c(x))
+        lam = posed.positive_part(lam + dual * now.rho * posed.c(x))
         yield {"x": x, "lam": lam}
 
 
@@ -251,7 +251,7 @@ def salm(posed, method, run):
         J = posed.J(center)
         eta = 1 / (1 / now.mu + now.rho * (p @ J @ J.T @ p))
         p = J @ J.T @ p / np.linalg.norm(J @ J.T @ p)
-        q = posed.active(lam + now.rho * (posed.c(center) + J @ (y - center)))
+        q = posed.positive_part(lam + now.rho * (posed.c(center) + J @ (y - center)))
         S = v + J.T @ q + (y - center) / now.mu
         if method.h == "prox":
             return shrink(y - eta * S, eta * LAM)

@@ -11,7 +11,7 @@ import pytest
 
 import mossp
 from mossp.engine import steps
-from mossp.estimators import Momentum
+from mossp.estimators import GradientEstimator
 from mossp.schedules import Constant, Parameters, with_alpha
 
 N, n, B = 9, 4, 3
@@ -279,12 +279,42 @@ def test_a_truncated_svrg_keeps_its_anchor():
     assert momentum.epoch == 5
 
 
+KINDS = {
+    mossp.Plain(): ("plain", False, False),
+    mossp.Polyak(): ("Polyak", True, False),
+    mossp.Recursive(): ("recursive", True, False),
+    mossp.SVRG(): ("anchored", True, True),
+    mossp.Full(): ("full", False, True),
+}
+
+
+@pytest.mark.parametrize("momentum", KINDS, ids=str)
+def test_an_estimator_says_its_kind(momentum):
+    for m in (momentum, mossp.Truncated(momentum, 1.0)):
+        assert (m.kind.value, m.averages, m.vanishing) == KINDS[momentum]
+        assert (m.anchored, m.full) == (m.kind.value == "anchored", m.kind.value == "full")
+
+
+def test_what_is_claimed_and_assumed_goes_by_the_kind():
+    """Theorems 3.1 and 3.2 speak of Polyak and recursive momentum, of nothing else."""
+    about = {m.kind.value: mossp.MoSSP(momentum=m).about for m in KINDS}
+    claims = {kind: a.complexity for kind, a in about.items()}
+    assert claims == {
+        "plain": "-", "Polyak": "eps^-4", "recursive": "eps^-3", "anchored": "-", "full": "-"
+    }  # fmt: skip
+    assumed = {kind: a.assumption for kind, a in about.items()}
+    assert assumed == {
+        "plain": "L-smooth", "Polyak": "L-smooth", "recursive": "mean-sq.",
+        "anchored": "mean-sq.", "full": "full",
+    }  # fmt: skip
+
+
 def test_costs_and_own_alpha():
     assert [m.gradients for m in (mossp.Plain(), mossp.Polyak(), mossp.Recursive())] == [1, 1, 2]
     assert (mossp.SVRG().gradients, mossp.SVRG().anchored) == (2, True)
     assert mossp.Truncated(mossp.Polyak(0.2), 1.0).alpha == 0.2
     schedule = Constant(rho=1.0, mu=0.1, alpha=0.5).schedule(mossp.Polyak(), 5, None)
     for momentum in (mossp.Polyak(0.2), mossp.Truncated(mossp.Recursive(0.2), 1.0)):
-        assert isinstance(momentum, Momentum)
+        assert isinstance(momentum, GradientEstimator)
         assert with_alpha(schedule, momentum).at(3).alpha == 0.2
     assert with_alpha(schedule, mossp.Polyak()).at(3).alpha == 0.5

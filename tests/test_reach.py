@@ -13,7 +13,7 @@ import pytest
 
 import mossp
 from mossp import METHODS, constraints
-from mossp.methods import objection
+from mossp.methods import GrowingPenalty, objection
 from mossp.schedules import Constant
 
 programs: list[str] = []
@@ -325,3 +325,20 @@ def test_an_indicator_inside_of_a_group():
     with contextlib.suppress(ValueError):
         reg = mossp.Group(mossp.Ball(L1, 1.0), PAIRS)
         assert reg.finite == np.isfinite(reg.h(np.full(4, 9.0)))
+
+
+PENALTIES = {
+    "mossp-r": "GrowingPenalty()", "mossp-p": "GrowingPenalty()", "spdc-r": "GrowingPenalty()",
+    "mossp-al": "ScaledPenalty(rho=20.0)", "salm-p": "ScaledPenalty(rho=5.0)",
+    "mlalm": "ScaledPenalty(rho=20.0)", "clcdc-alm": "ScaledPenalty(rho=20.0)",
+    "sqp-dc": "NoPenalty()", "imba-dc": "NoPenalty()", "scp-ls": "NoPenalty()",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_method_says_what_it_does_with_a_penalty(name):
+    method = METHODS[name]()
+    assert repr(method.penalty) == PENALTIES[name]
+    if method.exact:
+        assert not isinstance(method.penalty, GrowingPenalty) and method.momentum.vanishing
+    assert method.exact == (name in ("clcdc-alm", "imba-dc", "scp-ls"))

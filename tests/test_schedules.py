@@ -67,6 +67,26 @@ def test_orders_in_K(name):
         assert slope(Ks, np.square(enough)) == pytest.approx(feasible, abs=1e-9)
 
 
+OTHERS = (mossp.Plain(), mossp.SVRG(), mossp.Full(), mossp.Truncated(mossp.SVRG(), 1.0))
+
+
+@pytest.mark.parametrize("momentum", OTHERS, ids=str)
+@pytest.mark.parametrize("rule", [Theorem(), Corollary(), Indexed(), Paper()], ids=str)
+def test_estimators_that_no_theorem_speaks_of_get_the_orders_that_ask_least(rule, momentum):
+    """Two gradients a step do not make SVRG recursive: Theorem 3.2 proves nothing of it."""
+    K = 10**6
+    assert rule.schedule(momentum, K, CONSTANTS) == rule.schedule(POLYAK, K, CONSTANTS)
+    assert rule.b0(momentum, K) == rule.b0(POLYAK, K) == 1
+    assert rule.feasible_enough(momentum, K) == rule.feasible_enough(POLYAK, K)
+
+
+def test_a_truncated_estimator_is_of_the_kind_of_the_one_inside():
+    rule, K = Theorem(), 10**6
+    for inner in (POLYAK, RECURSIVE):
+        made = rule.schedule(mossp.Truncated(inner, 1.0), K, CONSTANTS)
+        assert made == rule.schedule(inner, K, CONSTANTS)
+
+
 @pytest.mark.parametrize("name", RESULTS)
 def test_parameters_do_not_change_along_a_run(name, x64):
     make, momentum, _, _ = RESULTS[name]

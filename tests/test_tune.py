@@ -14,6 +14,7 @@ import pytest
 import mossp
 from mossp import METHODS, losses
 from mossp.methods import objection
+from mossp.methods.penalty import ScaledPenalty
 from mossp.schedules import Constant, Measured, Theorem
 
 programs: list[str] = []
@@ -150,7 +151,8 @@ def test_every_method_has_a_default_grid(name):
     best = tuned(name)
     with jax.enable_x64(True):
         assert objection(best.method, PLAIN.oracles(np.zeros(2)), np.zeros(2)) is None
-    weak = (1.0, 5.0, 20.0, 100.0) if best.method.multipliers else (5.0, 20.0, 100.0, 500.0)
+    scaled = isinstance(best.method.penalty, ScaledPenalty)
+    weak = (1.0, 5.0, 20.0, 100.0) if scaled else (5.0, 20.0, 100.0, 500.0)
     grid = {} if name == "sqp-dc" else {"rho": weak}  # it has no penalty
     grid["step"] = (0.25, 0.5, 1.0, 2.0)
     if best.method.momentum.averages:

@@ -11,7 +11,15 @@ from mossp.certificates.gradients import check_gradients
 from mossp.certificates.stationarity import stationarity
 from mossp.constants import Constants
 from mossp.data import Sampler, Stream
-from mossp.estimators import SVRG, Full, Plain, Polyak, Recursive, Truncated
+from mossp.estimators import (
+    SVRG,
+    Full,
+    GradientEstimator,
+    Plain,
+    Polyak,
+    Recursive,
+    Truncated,
+)
 from mossp.measuring.estimate import estimate_constants
 from mossp.methods import (
     CLCDC,
@@ -25,6 +33,7 @@ from mossp.methods import (
     SPDC,
     SQPDC,
     SSDC,
+    Method,
     MoSSP,
     MoSSPAL,
 )
@@ -81,9 +90,11 @@ __all__ = [
     "CheckpointError",
     "Constants",
     "Full",
+    "GradientEstimator",
     "Group",
     "L1MinusL2",
     "LogSum",
+    "Method",
     "MoSSP",
     "MoSSPAL",
     "Nonnegative",

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+# On ||J||^2 in a stable step 1 / (L + 1.3 rho ||J||^2 + ...): power iteration finds it from below,
+# and it may grow before it is measured again.
+JACOBIAN_MARGIN = 1.3
+
 
 class Constants(NamedTuple):
     """Estimates near x0; `L_tilde(rho0)` is the paper's L~ = L_f / rho0 + G_c^2 + C L_c."""

@@ -15,6 +15,7 @@ first step needs no special case.
 from __future__ import annotations
 
 import abc
+import enum
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -30,18 +31,45 @@ Vector = Any
 Gradient = Callable[[Vector], Vector]  # x -> the gradient at x on the step's mini-batch
 
 
-class Momentum(Module):
-    """What all estimators share: a memory, and an update of it from one mini-batch."""
+class Kind(enum.Enum):
+    """How an estimator deals with noise: what results and step sizes depend on."""
 
+    PLAIN = "plain"  # not at all: a mini-batch's gradient
+    POLYAK = "Polyak"  # a mean over the last steps' gradients, where they were taken
+    RECURSIVE = "recursive"  # the same, carried along with x by differences on one mini-batch
+    ANCHORED = "anchored"  # differences to a point at which the full gradient is known
+    FULL = "full"  # there is none
+
+
+class GradientEstimator(Module):
+    """What all estimators share: a memory, and an update of it from one mini-batch.
+
+    An estimator of your own says its `kind`, how many `gradients` a step takes, and how it starts
+    (`init`) and goes on (`update`).
+    """
+
+    kind: ClassVar[Kind]
     gradients: ClassVar[int]  # gradients a step, in mini-batches
-    anchored: ClassVar[bool] = False  # whether full gradients are taken now and then: `refresh`
-    full: ClassVar[bool] = False  # whether every gradient is a full one
-    averages: ClassVar[bool] = True  # whether noise is damped over the steps
+
+    @property
+    def anchored(self) -> bool:
+        """Whether full gradients are taken now and then: `refresh`."""
+        return self.kind is Kind.ANCHORED
+
+    @property
+    def full(self) -> bool:
+        """Whether every gradient is a full one."""
+        return self.kind is Kind.FULL
+
+    @property
+    def averages(self) -> bool:
+        """Whether noise is damped over the steps."""
+        return self.kind in (Kind.POLYAK, Kind.RECURSIVE, Kind.ANCHORED)
 
     @property
     def vanishing(self) -> bool:
         """Whether its noise vanishes at a standstill."""
-        return self.full or self.anchored
+        return self.kind in (Kind.FULL, Kind.ANCHORED)
 
     @abc.abstractmethod
     def init(self, d: Vector, x: Vector) -> Any:
@@ -71,7 +99,7 @@ class Anchor(NamedTuple):
     G: Vector  # grad f(w)
 
 
-class Plain(Momentum):
+class Plain(GradientEstimator):
     """The mini-batch gradient itself.
 
     >>> import mossp
@@ -79,8 +107,8 @@ class Plain(Momentum):
     Plain()
     """
 
+    kind: ClassVar[Kind] = Kind.PLAIN
     gradients: ClassVar[int] = 1
-    averages: ClassVar[bool] = False
 
     def init(self, d: Vector, x: Vector) -> Estimate:
         return Estimate(d)
@@ -98,10 +126,10 @@ class Full(Plain):
     True
     """
 
-    full: ClassVar[bool] = True
+    kind: ClassVar[Kind] = Kind.FULL
 
 
-class Polyak(Momentum):
+class Polyak(GradientEstimator):
     """Polyak momentum. `alpha` is the weight of the new gradient; None leaves it to the schedule.
 
     >>> import mossp
@@ -110,6 +138,7 @@ class Polyak(Momentum):
     """
 
     alpha: Any = None
+    kind: ClassVar[Kind] = Kind.POLYAK
     gradients: ClassVar[int] = 1
 
     def __check_init__(self) -> None:
@@ -123,7 +152,7 @@ class Polyak(Momentum):
         return d, Estimate(d)
 
 
-class Recursive(Momentum):
+class Recursive(GradientEstimator):
     """Recursive momentum (STORM): two gradients on the same mini-batch.
 
     >>> import mossp
@@ -132,6 +161,7 @@ class Recursive(Momentum):
     """
 
     alpha: Any = None
+    kind: ClassVar[Kind] = Kind.RECURSIVE
     gradients: ClassVar[int] = 2
 
     def __check_init__(self) -> None:
@@ -145,7 +175,7 @@ class Recursive(Momentum):
         return d, Trail(d, x)
 
 
-class Truncated(Momentum):
+class Truncated(GradientEstimator):
     """An estimator kept in the ball ||d|| <= radius, a bound on ||grad f|| (Lu, Mei, Xiao 2024).
 
     >>> import mossp
@@ -153,11 +183,11 @@ class Truncated(Momentum):
     2
     """
 
-    inner: Momentum
+    inner: GradientEstimator
     radius: Any
 
     def __check_init__(self) -> None:
-        if not isinstance(self.inner, Momentum):
+        if not isinstance(self.inner, GradientEstimator):
             raise TypeError(f"Truncated needs an estimator inside, but got {shown(self.inner)}.")
         require(
             self, "radius", self.radius, "radius > 0", lambda radius: radius > 0,
@@ -175,20 +205,12 @@ class Truncated(Momentum):
         return getattr(self.inner, "epoch", None)
 
     @property
+    def kind(self) -> Kind:  # type: ignore[override]
+        return self.inner.kind
+
+    @property
     def gradients(self) -> int:  # type: ignore[override]
         return self.inner.gradients
-
-    @property
-    def anchored(self) -> bool:  # type: ignore[override]
-        return self.inner.anchored
-
-    @property
-    def full(self) -> bool:  # type: ignore[override]
-        return self.inner.full
-
-    @property
-    def averages(self) -> bool:  # type: ignore[override]
-        return self.inner.averages
 
     def refresh(self, oracles: Oracles, memory: Any, x: Vector) -> Any:
         return self.inner.refresh(oracles, memory, x)
@@ -203,8 +225,8 @@ class Truncated(Momentum):
         return d, memory._replace(d=d)
 
 
-class SVRG(Momentum):
-    """Variance-reduced gradients around an anchor, for finite sums: exact in the limit.
+class SVRG(GradientEstimator):
+    """Variance-reduced gradients around an anchor, for finite sums: without noise in the limit.
 
     The anchor is refreshed every `epoch` steps (default: one pass over the data) by a full
     gradient, between compiled chunks, at step numbers that depend on nothing else.
@@ -215,8 +237,8 @@ class SVRG(Momentum):
     """
 
     epoch: int | None = eqx.field(default=None, static=True)
+    kind: ClassVar[Kind] = Kind.ANCHORED
     gradients: ClassVar[int] = 2
-    anchored: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         if self.epoch is not None and not (isinstance(self.epoch, int) and self.epoch > 0):

@@ -23,7 +23,7 @@ from mossp._base.programs import ProgramSet
 from mossp._base.structure import with_dtype
 from mossp._base.surroundings import refuse_tracers
 from mossp._base.tracing import Code, Function, Probed, described, digest, probe, trace
-from mossp.data import Sampler
+from mossp.data import PROBED_SIZES
 from mossp.regularizers import Regularizer
 
 PyTree = Any
@@ -31,8 +31,6 @@ PyTree = Any
 # Equations: a vectorised loss has some ten, a network a hundred. From the first number on a program
 # takes a minute to compile, beyond the second it would take hours and all of the memory.
 LARGE_PROGRAM, LARGEST_PROGRAM = 1_000, 20_000
-# Rows of the batches that a loss is traced with: what differs between them depends on the size.
-PROBED_SIZES = (4, 7)
 TRACER = re.compile(r"\b\w*Tracer\b")  # JAX's classes of arrays without values
 LONGEST_REASON = 300  # characters of an error that is quoted
 
@@ -78,10 +76,10 @@ def numbers_of(probed: list[Probed]) -> tuple[Any, ...]:
     return tuple(digest(a) for a in arrays)
 
 
-def probe_sampler(source: Sampler, dtype: Any) -> Any:
+def probe_sampler(function: Any, dtype: Any) -> Any:
     key = jax.eval_shape(lambda: keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)))
     sizes = [(key, size) for size in PROBED_SIZES]
-    probed = probe_function("The sampler", source.fn, sizes, dtype, "")
+    probed = probe_function("The sampler", function, sizes, dtype, "")
     if not isinstance(probed, Probed):
         with sentences("The sampler", ""):
             jax.eval_shape(lambda key: probed(key, PROBED_SIZES[0]), key)
@@ -250,12 +248,3 @@ def sentences(what: str, about: str) -> Iterator[None]:
         reason = TRACER.sub("Array", (str(error).strip().splitlines() or [type(error).__name__])[0])
         said = f"{what} cannot be evaluated{about}: {short(reason, LONGEST_REASON)}"
         raise ValueError(said if said.endswith(".") else f"{said}.") from error
-
-
-def with_rows(batch: PyTree, times: int) -> PyTree:
-    """The shapes of a batch with so many times its rows."""
-
-    def shape(a: Any) -> Any:
-        return jax.ShapeDtypeStruct((times * a.shape[0], *a.shape[1:]), a.dtype)
-
-    return jax.tree.map(shape, batch)

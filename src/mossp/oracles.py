@@ -19,7 +19,7 @@ from mossp._base.printing import quoted
 from mossp._base.programs import ProgramSet
 from mossp._base.structure import Structure
 from mossp._base.tracing import Code, Function, same_bits
-from mossp.data import NoData
+from mossp.data import Compiled
 from mossp.functions import numbers_of
 from mossp.losses import Loss
 from mossp.regularizers import Regularizer, Relaxed
@@ -32,11 +32,11 @@ class Oracles(eqx.Module):
     """f, c, h and g as functions of the vector x in R^n; a pytree that `jit` takes as argument.
 
     Constraints come as one vector c = (c_E, c_I). Where the paper writes c, inequalities enter
-    as [c_I]_+ (its Section 5); `active` does that.
+    as [c_I]_+ (its Section 5); `positive_part` does that.
     """
 
     loss: Callable[..., Any]
-    source: Any
+    source: Compiled
     regularizer: Regularizer
     equality: Callable[[PyTree], Any] | None
     inequality: Callable[[PyTree], Any] | None
@@ -48,7 +48,7 @@ class Oracles(eqx.Module):
     @property
     def codes(self) -> list[Code]:
         """Of the functions that the user wrote."""
-        given = (self.loss, self.equality, self.inequality, getattr(self.source, "fn", None))
+        given = (self.loss, self.equality, self.inequality, self.source.function)
         functions = (function for function in given if isinstance(function, Function))
         return [function.code for function in functions if function.code is not None]
 
@@ -71,9 +71,9 @@ class Oracles(eqx.Module):
         return self.m_E + self.inequality_structure.size
 
     @property
-    def exact(self) -> bool:
-        """Whether full gradients can be had: finite sums and deterministic losses."""
-        return hasattr(self.source, "mean")
+    def finite_sum(self) -> bool:
+        """Whether full gradients can be had: a deterministic loss is a sum of one term."""
+        return self.source.finite_sum
 
     @property
     def convex(self) -> bool:
@@ -93,7 +93,7 @@ class Oracles(eqx.Module):
     # f ------------------------------------------------------------------------------------
 
     def f(self, x: Vector, batch: PyTree) -> jax.Array:
-        args = () if isinstance(self.source, NoData) else (batch,)
+        args = () if self.source.deterministic else (batch,)
         return self.loss(self.structure.unravel(x), *args)
 
     def gradient(self, x: Vector, batch: PyTree) -> jax.Array:
@@ -133,20 +133,20 @@ class Oracles(eqx.Module):
         parts = [jnp.ravel(leaf).astype(x.dtype) for leaf in jax.tree.leaves(values)]
         return jnp.concatenate(parts) if parts else jnp.zeros(0, x.dtype)
 
-    def active(self, c: jax.Array) -> jax.Array:
+    def positive_part(self, c: jax.Array) -> jax.Array:
         """(c_E, [c_I]_+), and likewise for multipliers, which are nonnegative on c_I."""
         return jnp.concatenate([c[: self.m_E], jnp.maximum(c[self.m_E :], 0.0)])
 
     def multipliers(self, x: Vector, lam: jax.Array, rho: Any) -> jax.Array:
         """q = lam + rho c(x), and [.]_+ of that for inequalities."""
-        return self.active(lam + rho * self.c(x))
+        return self.positive_part(lam + rho * self.c(x))
 
     def constraint_gradient(self, x: Vector, rho: Any, lam: Any = 0.0) -> jax.Array:
         """J(x) q with q = lam + rho c(x), by one vjp; never a Jacobian."""
         if self.m == 0:
             return jnp.zeros_like(x)
         c, pullback = jax.vjp(self.c, x)
-        return pullback(self.active(lam + rho * c))[0]
+        return pullback(self.positive_part(lam + rho * c))[0]
 
     def jacobian_norm_squared(self, x: Vector, rows: Any = 1.0) -> jax.Array:
         """||J||^2 over the given rows (0/1 weights), by power iteration on J J'."""
@@ -156,7 +156,7 @@ class Oracles(eqx.Module):
 
     def violation(self, x: Vector) -> jax.Array:
         """||(c_E(x), [c_I(x)]_+)||."""
-        return jnp.linalg.norm(self.active(self.c(x)))
+        return jnp.linalg.norm(self.positive_part(self.c(x)))
 
     def named(self, lam: Any) -> dict[str, PyTree]:
         """A vector of multipliers in the shapes and under the names of the user's constraints."""

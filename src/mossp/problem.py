@@ -11,19 +11,16 @@ from typing import Any
 
 import jax
 import numpy as np
-import scipy.sparse
 
-from mossp._base import keys
 from mossp._base.module import restored, stored
 from mossp._base.printing import shown
 from mossp._base.programs import store
 from mossp._base.structure import Structure, with_dtype
 from mossp._base.surroundings import fork, refuse_tracers
 from mossp._base.tracing import Probed
-from mossp._base.validation import concrete, hides_entries
-from mossp.data import Arriving, Finite, NoData, Sampler, Stream
+from mossp._base.validation import concrete
+from mossp.data import Source, as_source
 from mossp.functions import (
-    PROBED_SIZES,
     check_regularizer_fits,
     check_size,
     form_of_part,
@@ -36,7 +33,6 @@ from mossp.functions import (
     shapes,
     shapes_returned,
     warn_of_long,
-    with_rows,
 )
 from mossp.losses import Loss
 from mossp.oracles import Oracles
@@ -87,31 +83,27 @@ class Problem:
                 "regularizer must be a mossp regulariser such as mossp.L1(0.01), but "
                 f"{type(self.regularizer).__name__} was given."
             )
-        if self.data is None or isinstance(self.data, (Sampler, Stream)):
-            source: Any = NoData() if self.data is None else self.data
-        else:
-            kept = isinstance(self.data, Finite)  # by another problem: this one is a copy of it
-            arrays, N = self.data.rows() if kept else checked_rows(self.data)
-            if isinstance(self.loss, Loss):
-                self.loss.check(arrays)
-            with jax.enable_x64(True):
-                source = self.data if kept else Finite.of(arrays, N, np.float64)
-            object.__setattr__(self, "samples", N)
-            object.__setattr__(self, "data", source)  # a copy: later changes do not reach it
-        object.__setattr__(self, "_sources", {np.dtype(np.float64): source})
-        object.__setattr__(self, "_batches", {})
+        check = self.loss.check if isinstance(self.loss, Loss) else lambda arrays: None
+        source = as_source(self.data, check)
+        if self.data is not None:
+            object.__setattr__(self, "data", source)
+        object.__setattr__(self, "samples", source.rows)
+        sources: dict[Any, Source] = {None: source}
+        if source.rows is not None:
+            sources[np.dtype(np.float64)] = source  # in which rows are kept
+        object.__setattr__(self, "_sources", sources)
 
     def __reduce__(self) -> Any:
         """Pickled and copied bit for bit: the data as they are kept, and no caches."""
         given = [getattr(self, f.name) for f in dataclasses.fields(self) if f.init]
         return _rebuilt, (type(self), stored(given))
 
-    def source(self, dtype: Any) -> Any:
+    def source(self, dtype: Any = np.float64) -> Source:
         """The data in this precision, converted once."""
-        sources: dict[Any, Any] = self._sources  # type: ignore[attr-defined]
+        sources: dict[Any, Source] = self._sources  # type: ignore[attr-defined]
         dtype = np.dtype(dtype)
         if dtype not in sources:
-            sources[dtype] = with_dtype(sources[np.dtype(np.float64)], dtype)
+            sources[dtype] = sources[None].astype(dtype)
         return sources[dtype]
 
     def oracles(self, x0: PyTree, dtype: Any = np.float64) -> Oracles:
@@ -125,9 +117,8 @@ class Problem:
         structure = Structure.of(x0)
         source = self.source(dtype)
         x = shapes(x0, dtype)
-        sampler = probe_sampler(source, dtype) if isinstance(source, Sampler) else None
-        batches = self._example_batches(source, dtype)
-        loss = probe_loss(self.loss, x0, x, batches, dtype)
+        sampler = None if source.function is None else probe_sampler(source.function, dtype)
+        loss = probe_loss(self.loss, x0, x, source.shapes(), dtype)
         equality = probe_constraint("equality", self.equality, x, dtype)
         inequality = probe_constraint("inequality", self.inequality, x, dtype)
         regularizer = with_dtype(self.regularizer.on(structure.slices), dtype)
@@ -145,11 +136,9 @@ class Problem:
         origin = " and ".join(p.origin for p in probed) or "The problem"
         programs = store.get(key, numbers, origin, large)
         warn_of_long(probed, programs)
-        if sampler is not None:
-            source = Sampler(function_of(sampler, programs, "sampler"))
         return Oracles(
             loss=function_of(loss, programs, "loss"),
-            source=Arriving() if isinstance(source, Stream) else source,
+            source=source.compiled(function_of(sampler, programs, "sampler")),
             regularizer=regularizer,
             equality=function_of(equality, programs, "equality"),
             inequality=function_of(inequality, programs, "inequality"),
@@ -158,28 +147,6 @@ class Problem:
             inequality_structure=Structure.of(shapes_returned(inequality, x)),
             programs=programs,
         )
-
-    def _example_batches(self, source: Any, dtype: Any) -> list[tuple[PyTree, ...]]:
-        """Shapes of batches of two sizes, as arguments of the loss after x."""
-        if isinstance(source, NoData):
-            return [()]
-        if isinstance(source, Stream):
-            # Looked up: at the end of a run the stream may have ended.
-            known: dict[Any, Any] = self._batches  # type: ignore[attr-defined]
-            if dtype not in known:
-                first = with_dtype(source.peek()[0], dtype)
-                known[dtype] = [(with_rows(first, times),) for times in (1, 2)]
-            return known[dtype]
-
-        if isinstance(source, Finite):
-            return [(source.batch_shapes(size),) for size in PROBED_SIZES]
-
-        def batch(size: int) -> PyTree:
-            draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, size)
-            return source.batch(jax.tree.map(lambda d: d[0], draws), size)
-
-        # A fresh function: JAX remembers what it has seen of an old one.
-        return [(jax.eval_shape(lambda size=size: batch(size)),) for size in PROBED_SIZES]
 
 
 def _rebuilt(kind: type[Problem], given: list[Any]) -> Problem:
@@ -219,42 +186,3 @@ def checked_point(name: str, x: PyTree) -> PyTree:
 def check_problem(name: str, problem: Any) -> None:
     if not isinstance(problem, Problem):
         raise TypeError(f"{name} needs a mossp.Problem, but {type(problem).__name__} was given.")
-
-
-def checked_rows(data: PyTree) -> tuple[PyTree, int]:
-    """NumPy arrays and scipy.sparse matrices with a common number of finite rows."""
-    leaves, treedef = jax.tree.flatten(data, is_leaf=scipy.sparse.issparse)
-    if not leaves:
-        raise ValueError("data is empty: give arrays with one row a sample, or None.")
-    arrays = []
-    for leaf in leaves:
-        sparse = scipy.sparse.issparse(leaf)
-        if hides_entries(leaf):
-            raise ValueError(
-                "data has masked entries, which are missing values: remove or impute these rows "
-                "first."
-            )
-        a: Any = leaf if sparse else np.asarray(leaf)
-        if a.dtype.kind not in "fiub" or a.ndim == 0:
-            raise TypeError(
-                "data must be numeric arrays with one row a sample, but an array of type "
-                f"{a.dtype} and shape {a.shape} was given."
-            )
-        stored = a.tocsr().data if sparse else a
-        if stored.dtype.kind == "f":
-            bad = int(stored.size - np.isfinite(stored).sum())
-            if bad:
-                raise ValueError(
-                    f"data has {bad} NaN or infinite value{'s' * (bad > 1)} in the array of "
-                    f"shape {a.shape}: remove or impute these rows first."
-                )
-        arrays.append(a)
-    rows = [a.shape[0] for a in arrays]
-    if len(set(rows)) > 1:
-        shapes = ", ".join(str(a.shape) for a in arrays)
-        raise ValueError(
-            f"The arrays of data must have the same number of rows, but their shapes are {shapes}."
-        )
-    if rows[0] == 0:
-        raise ValueError("data has no rows: at least one sample is needed.")
-    return jax.tree.unflatten(treedef, arrays), rows[0]

@@ -22,7 +22,7 @@ PATIENCE = 1.0
 
 
 class Interrupt:
-    """While active, the first signal is noted; a second Ctrl-C ends the program as usual.
+    """While entered, the first signal is noted; a second Ctrl-C ends the program as usual.
 
     Only the main thread may set signal handlers; elsewhere this does nothing.
     """

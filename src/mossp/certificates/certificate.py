@@ -70,7 +70,7 @@ class Certificate:
     infeasible_stationarity   ||J (c_E, [c_I]_+)||
     complementarity           ||min(q_I, -c_I)||
     multipliers               {"equality": ..., "inequality": ...}, in the shapes of the constraints
-    samples                   samples behind the gradient; None when it is exact
+    samples                   samples behind the gradient; None for the full gradient
     criticality_error         two standard errors of an estimated ||u||, which is_kkt adds to it:
                               what is below tol then is so but for a chance of a few per cent
     criticality_scale, ...    what each residual is divided by where it is read relative to the
@@ -211,9 +211,9 @@ class Residuals(NamedTuple):
 def value_and_gradients(
     oracles: Oracles, x: Vector, draws: PyTree, batch_size: int
 ) -> tuple[Any, Vector]:
-    """(f, grad f in independent blocks, one a row); one row where it is exact."""
+    """(f, grad f in independent blocks, one a row); one row for a full one."""
     evaluate = jax.value_and_grad(oracles.f)
-    if oracles.exact:
+    if oracles.finite_sum:
         f, g = oracles.source.mean(lambda batch: evaluate(x, batch))
         return f, g[None]
     blocks, length = block_shape(draws)
@@ -253,7 +253,7 @@ def length_of_mean(U: Any) -> tuple[Any, Any]:
     xp: Any = jnp if isinstance(U, jax.Array) else np
     K = len(U)
     mean = xp.mean(U, axis=0)
-    if K == 1:  # exact
+    if K == 1:  # the full gradient
         return xp.linalg.norm(mean), xp.zeros((), U.dtype)
     D = U - mean
     within, across = D @ D.T, D @ mean
@@ -293,9 +293,9 @@ def residuals(
         f, G = value_and_gradients(oracles, w.x, draws, batch_size)
         gradient = jnp.mean(G, axis=0)
         c, pullback = jax.vjp(oracles.c, w.x)
-        q = oracles.active(w.lam + w.rho * c)
+        q = oracles.positive_part(w.lam + w.rho * c)
         rest = pullback(q)[0] + w.s_h - w.s_g
-        violated = oracles.active(c)
+        violated = oracles.positive_part(c)
         c_I, q_I = c[oracles.m_E :], q[oracles.m_E :]
         criticality, error = length_of_mean(G + rest)
         terms = (gradient, w.s_g, oracles.regularizer.nearest_h(w.x, jnp.zeros_like(w.x)))

@@ -16,8 +16,7 @@ from jax import lax
 
 from mossp._base import keys
 from mossp._base.printing import quoted
-from mossp._base.structure import Structure, with_dtype
-from mossp.data import Sampler, Stream, map_rows
+from mossp._base.structure import Structure
 from mossp.oracles import Oracles
 from mossp.problem import Problem
 
@@ -47,21 +46,11 @@ def check_gradients(problem: Problem, x: Any, *, tol: float = 1e-5, seed: int = 
         rng = keys.generator(seed, keys.Purpose.CHECK)
         count = min(structure.size, COORDINATES)
         chosen = np.sort(rng.choice(structure.size, count, replace=False))
-        rows = some_rows(problem)
+        rows = problem.source().peek(rows=ROWS)[0]
         compare("loss", lambda v: oracles.f(v, rows), structure, point, chosen, tol)
         for name, weights in constraint_weights(oracles, rng):
             combined = lambda v, w=weights: oracles.c(v) @ w  # noqa: E731
             compare(name, combined, structure, point, chosen, tol)
-
-
-def some_rows(problem: Problem) -> Any:
-    if problem.data is None:
-        return None
-    if isinstance(problem.data, Stream):
-        return with_dtype(problem.data.peek()[0], np.float64)
-    if isinstance(problem.data, Sampler):
-        return problem.data.fn(keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)), ROWS)
-    return map_rows(lambda a: a[: min(ROWS, problem.samples or 1)], problem.data.arrays)
 
 
 def constraint_weights(oracles: Oracles, rng: np.random.Generator) -> list[tuple[str, Any]]:

@@ -44,7 +44,7 @@ def stationarity(problem: Problem, x: Any) -> float:
     x = checked_point("x", x)
     with jax.enable_x64(True):
         oracles = problem.oracles(x)
-        if not oracles.exact:
+        if not oracles.finite_sum:
             raise ValueError(
                 "stationarity needs the full gradient, and a Sampler or a Stream has none: read "
                 "result.certificate, which is estimated from fresh samples."
@@ -110,7 +110,7 @@ def bounded_least_squares(A: np.ndarray, b: np.ndarray, lower: np.ndarray) -> np
     return scipy.optimize.lsq_linear(A, b, (np.minimum(lower, 0.0), np.inf)).x
 
 
-def exact_certificate(oracles: Oracles, x: Vector, g: Vector) -> Certificate:
+def shortest_certificate(oracles: Oracles, x: Vector, g: Vector) -> Certificate:
     """The strongest proof there is for x itself: y = x and the shortest u."""
     r, q = shortest_residual(oracles, x, g)
     return certificate_at(oracles, x, g, q, float(np.linalg.norm(r)))

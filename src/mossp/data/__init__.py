@@ -1,24 +1,37 @@
-"""Where samples come from: Finite (arrays, sparse rows), Sampler, Stream, or none; files."""
+"""Where samples come from: Finite (arrays, sparse rows), Sampler, Stream, or none; files.
+
+`protocol` says what all of them can do, and is all that the rest of the library knows of them.
+"""
 
 from mossp.data.finite import Finite, is_rows, map_rows
 from mossp.data.libsvm import DataError, read_libsvm
+from mossp.data.protocol import PROBED_SIZES, Compiled, Source, count_draws, filled, stack
 from mossp.data.sets import DataSet, load_data
 from mossp.data.sources import Arriving, NoData, Sampler, Stream
 from mossp.data.sparse import SparseRows, is_sparse, padded_length
+from mossp.data.validation import as_source, checked_rows
 
 __all__ = [
+    "PROBED_SIZES",
     "Arriving",
+    "Compiled",
     "DataError",
     "DataSet",
     "Finite",
     "NoData",
     "Sampler",
+    "Source",
     "SparseRows",
     "Stream",
+    "as_source",
+    "checked_rows",
+    "count_draws",
+    "filled",
     "is_rows",
     "is_sparse",
     "load_data",
     "map_rows",
     "padded_length",
     "read_libsvm",
+    "stack",
 ]

@@ -12,6 +12,8 @@ import numpy as np
 from jax import lax
 
 from mossp._base.module import Module
+from mossp._base.structure import with_dtype
+from mossp.data.protocol import Source
 from mossp.data.sparse import SparseRows, is_sparse, padded_length
 
 PyTree = Any
@@ -33,7 +35,7 @@ def map_rows(function: Callable[[Any], Any], arrays: PyTree) -> PyTree:
     )
 
 
-class Finite(Module):
+class Finite(Module, Source):
     """N rows, padded with copies of the first one; the true N is traced."""
 
     arrays: PyTree
@@ -62,10 +64,39 @@ class Finite(Module):
         one = jnp.ones((), jnp.int32)
         return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N, jnp.int32), one)
 
-    def rows(self) -> tuple[PyTree, int]:
-        """(the rows on the host, without the copies that fill them up; how many there are)."""
-        N = int(self.N)
-        return map_rows(lambda a: np.asarray(a)[:N], self.arrays), N
+    @property
+    def finite_sum(self) -> bool:
+        return True
+
+    @property
+    def rows(self) -> int:
+        return int(self.N)
+
+    @property
+    def columns(self) -> int | None:
+        first = jax.tree.leaves(self.arrays, is_leaf=is_rows)[0]
+        return first.shape[1] if len(first.shape) == 2 else None
+
+    def astype(self, dtype: Any) -> Finite:
+        return with_dtype(self, dtype)
+
+    def on_host(self) -> PyTree:
+        """The rows in NumPy, without the copies that fill them up."""
+        return map_rows(lambda a: np.asarray(a)[: self.rows], self.arrays)
+
+    def take_rows(self, places: np.ndarray) -> PyTree:
+        return map_rows(lambda a: jnp.asarray(np.asarray(a)[places]), self.arrays)
+
+    def extreme_rows(self) -> np.ndarray:
+        leaves = jax.tree.leaves(self.arrays, is_leaf=is_rows)
+        dense = [np.asarray(a) for a in leaves if not is_rows(a) and a.size]
+        ends = [a.reshape(len(a), -1)[: self.rows, place] for a in dense for place in (0, -1)]
+        found = [row for column in ends for row in (column.argmax(), column.argmin())]
+        return np.array(found, int)
+
+    def peek(self, count: int = 1, rows: int = 32) -> list[PyTree]:
+        starts = range(0, min(count * rows, self.rows), rows)
+        return [self.take_rows(np.arange(s, min(s + rows, self.rows))) for s in starts]
 
     def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> np.ndarray:
         """Indices of `count` mini-batches, independent and uniform, with replacement."""
@@ -75,8 +106,6 @@ class Finite(Module):
         return map_rows(lambda a: a[draw], self.arrays)
 
     def batch_shapes(self, size: int) -> PyTree:
-        """The shapes of a mini-batch, without making one."""
-
         def of_rows(a: Any) -> Any:
             return jax.ShapeDtypeStruct((size, *a.shape[1:]), a.dtype)
 
@@ -84,7 +113,6 @@ class Finite(Module):
         return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), batch)
 
     def batches(self, draws: jax.Array, batch_size: int) -> PyTree:
-        """Several mini-batches, along a leading axis of what is stored by row."""
         return self.batch(draws, batch_size)
 
     @property
@@ -94,11 +122,8 @@ class Finite(Module):
         return padded if padded <= ROWS_AT_ONCE else min(ROWS_AT_ONCE, padded & -padded)
 
     def thinned(self, rows: int) -> Finite:
-        """Some of the rows, at least so many where there are: means then cost less.
-
-        Whole blocks from all over the data, none of them filled up with copies.
-        """
-        length, N = self.rows_at_once, int(self.N)
+        """Whole blocks from all over the data, none of them filled up with copies."""
+        length, N = self.rows_at_once, self.rows
         stride = max(1, N // max(rows, length))
         if stride == 1:
             return self
@@ -108,7 +133,7 @@ class Finite(Module):
         return eqx.tree_at(change, self, tuple(values))
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
-        """The mean over all N rows of a function that is itself a mean over the rows it gets.
+        """The mean over all N rows, or over those that are left where it is `thinned`.
 
         Blocks of equal length; the copies of row 0 that fill the last one are taken off again:
             N mean = sum_blocks length function(block) - copies function(row 0).

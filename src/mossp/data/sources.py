@@ -8,13 +8,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from mossp._base.keys import jax_keys
+from mossp._base.keys import Purpose, generator, jax_keys
 from mossp._base.module import Module
+from mossp._base.structure import with_dtype
+from mossp.data.protocol import Compiled, Source, stack
 
 PyTree = Any
 
+STREAM_BLOCK = 64  # batches of a Stream that are held at a time
+STREAM_LOOKS = 4  # batches of a Stream that are measured without being used up
 
-class Sampler(Module):
+
+class Sampler(Module, Source):
     """Samples made in JAX: `fn(key, batch_size)` returns a batch.
 
     >>> import jax
@@ -32,6 +37,26 @@ class Sampler(Module):
                 f"{type(self.fn).__name__}."
             )
 
+    @property
+    def function(self) -> Callable[[jax.Array, int], PyTree]:
+        return self.fn
+
+    def astype(self, dtype: Any) -> Sampler:
+        return with_dtype(self, dtype)
+
+    def compiled(self, function: Any) -> Sampler:
+        return Sampler(function)
+
+    def batch_shapes(self, size: int) -> PyTree:
+        def make() -> PyTree:  # a fresh function: JAX remembers what it has seen of an old one
+            return self.fn(jax_keys(generator(0, Purpose.CHECK)), size)
+
+        return jax.eval_shape(make)
+
+    def peek(self, count: int = 1, rows: int = 32) -> list[PyTree]:
+        keys = jax_keys(generator(0, Purpose.CHECK), (count,))
+        return [self.fn(key, rows) for key in keys]
+
     def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> jax.Array:
         return jax_keys(rng, (count,))
 
@@ -42,8 +67,29 @@ class Sampler(Module):
         return jax.vmap(lambda draw: self.fn(draw, batch_size))(draws)
 
 
-class NoData(Module):
-    """A deterministic loss(x): every gradient is exact."""
+class NoData(Module, Source):
+    """A deterministic loss(x): every gradient is a full one, a finite sum of one term."""
+
+    @property
+    def finite_sum(self) -> bool:
+        return True
+
+    @property
+    def deterministic(self) -> bool:
+        return True
+
+    @property
+    def gathers(self) -> bool:
+        return False
+
+    def shapes(self) -> list[tuple[PyTree, ...]]:
+        return [()]
+
+    def batch_shapes(self, size: int) -> None:
+        return None
+
+    def peek(self, count: int = 1, rows: int = 32) -> list[PyTree]:
+        return [None] * count
 
     def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> None:
         return None
@@ -58,8 +104,12 @@ class NoData(Module):
         return function(None)
 
 
-class Arriving(Module):
+class Arriving(Module, Compiled):
     """What the compiled loop sees of a Stream: each draw is a batch that came from the host."""
+
+    @property
+    def gathers(self) -> bool:
+        return False
 
     def batch(self, draw: PyTree, batch_size: int) -> PyTree:
         return draw
@@ -68,7 +118,7 @@ class Arriving(Module):
         return draws
 
 
-class Stream:
+class Stream(Source):
     """Batches from the host: any iterable of pytrees of arrays with a common leading axis.
 
     A list or a data loader is started again when it ends; a generator ends the run when it ends.
@@ -81,6 +131,77 @@ class Stream:
     """
 
     def __init__(self, iterable: Iterable[PyTree]):
+        self._reader = Reader(iterable)
+        self._dtype: Any = None  # that of the user's own arrays
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of every batch; None before the first one has been looked at."""
+        return self._reader.batch_size
+
+    @property
+    def sequential(self) -> bool:
+        return True
+
+    @property
+    def rows_per_batch(self) -> int | None:
+        self._reader.peek(1)
+        return self._reader.batch_size
+
+    @property
+    def most_held(self) -> int:
+        return STREAM_BLOCK
+
+    def astype(self, dtype: Any) -> Stream:
+        """The same batches, from the same reader, as arrays of JAX in this precision."""
+        view = object.__new__(Stream)
+        view._reader, view._dtype = self._reader, dtype
+        return view
+
+    def compiled(self, function: Any) -> Arriving:
+        return Arriving()
+
+    def shapes(self) -> list[tuple[PyTree, ...]]:
+        if self._reader.first is None:
+            self._reader.peek(1)
+        size = self._reader.batch_size or 1
+        return [(self.batch_shapes(times * size),) for times in (1, 2)]
+
+    def batch_shapes(self, size: int) -> PyTree:
+        def shape(a: Any) -> Any:
+            return jax.ShapeDtypeStruct((size, *a.shape[1:]), a.dtype)
+
+        return jax.tree.map(shape, self._converted(self._reader.first))
+
+    def peek(self, count: int = 1, rows: int = 32) -> list[PyTree]:
+        """The next `count` batches, left in the stream; fewer if it ends before."""
+        return [self._converted(batch) for batch in self._reader.peek(count)]
+
+    def take(self, count: int) -> list[PyTree]:
+        """The next `count` batches; fewer when a generator has ended."""
+        return [self._converted(batch) for batch in self._reader.take(count)]
+
+    def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> PyTree:
+        batches = self._reader.take(count)
+        return self._converted(stack(batches)) if batches else None
+
+    def sample(self, rng: np.random.Generator, count: int, batch_size: int) -> PyTree:
+        return self._converted(stack(self._reader.peek(min(count, STREAM_LOOKS))))
+
+    def batch(self, draw: PyTree, batch_size: int) -> PyTree:
+        return draw
+
+    def batches(self, draws: PyTree, batch_size: int) -> PyTree:
+        return draws
+
+    def _converted(self, batch: PyTree) -> PyTree:
+        return batch if self._dtype is None else with_dtype(batch, self._dtype)
+
+
+class Reader:
+    """The place in a user's iterable, which all views of a Stream share."""
+
+    def __init__(self, iterable: Iterable[PyTree]):
         try:
             self._iterator: Iterator[PyTree] = iter(iterable)
         except TypeError:  # an array without an axis has the method, but no entries
@@ -90,16 +211,15 @@ class Stream:
         self._iterable = iterable
         self._held: list[PyTree] = []
         self.batch_size: int | None = None
+        self.first: PyTree = None  # no rows, in the shape of the first batch: it may have ended
 
-    def peek(self, count: int = 1) -> list[PyTree]:
-        """The next `count` batches, left in the stream; fewer if it ends before."""
+    def peek(self, count: int) -> list[PyTree]:
         self._held = self.take(max(count, len(self._held)))
         if not self._held:
             raise ValueError("The stream has no batch: give an iterable with at least one.")
         return self._held[:count]
 
     def take(self, count: int) -> list[PyTree]:
-        """The next `count` batches; fewer when a generator has ended."""
         taken, self._held = self._held[:count], self._held[count:]
         while len(taken) < count:
             batch = self._next()
@@ -114,7 +234,9 @@ class Stream:
             for given in self._iterator:
                 batch = jax.tree.map(np.array, given)  # a copy: loaders fill one buffer again
                 size = checked_rows_of(batch)
-                self.batch_size = self.batch_size or size
+                if self.batch_size is None:
+                    self.batch_size = size
+                    self.first = jax.tree.map(lambda a: np.empty((0, *a.shape[1:]), a.dtype), batch)
                 if size == self.batch_size:
                     return batch
             again = iter(self._iterable)

@@ -10,12 +10,10 @@ import numpy as np
 
 from mossp._base import keys
 from mossp._base.keys import Purpose
-from mossp._base.structure import with_dtype
-from mossp.data import NoData, Stream
+from mossp.data import Source, count_draws, filled, stack
 
 PyTree = Any
 
-STREAM_BLOCK = 64  # batches of a Stream that are held at a time
 LARGEST_BLOCK = 2**22  # indices in a block
 
 
@@ -47,15 +45,14 @@ class Draws:
     """Blocks by step number; the last one is kept, since a chunk may end inside it."""
 
     def __init__(
-        self, source: Any, seed: int, first: int, replicas: int, batch_size: int, dtype: Any,
+        self, source: Source, seed: int, first: int, replicas: int, batch_size: int, dtype: Any,
         shared: bool = False,
     ) -> None:  # fmt: skip
         """For replicas first, ..., first + replicas - 1; `shared`: all see those of replica 0."""
-        self.source, self.seed, self.first, self.replicas = source, seed, first, replicas
-        self.batch_size, self.dtype = batch_size, dtype
-        streamed = isinstance(source, Stream)
-        self.shared = shared or streamed or isinstance(source, NoData)
-        self.length = STREAM_BLOCK if streamed else block_length(batch_size)
+        self.source = source.astype(dtype) if source.sequential else source
+        self.seed, self.first, self.replicas, self.batch_size = seed, first, replicas, batch_size
+        self.shared = shared or source.sequential or source.deterministic
+        self.length = source.most_held or block_length(batch_size)
         self._current: Block | None = None
 
     @property
@@ -70,8 +67,8 @@ class Draws:
         return self._current
 
     def _make(self, k: int) -> Block | None:
-        if isinstance(self.source, Stream):
-            return self._from_stream(k, self.source)
+        if self.source.sequential:
+            return self._next(k)
         b = k // self.length
         batches = [
             self.source.draw(self._rng(Purpose.STEPS, r, b), self.length, self.batch_size)
@@ -82,13 +79,13 @@ class Draws:
         first = b * self.length
         return Block(first, first + self.length, stacked, self._kept(first))
 
-    def _from_stream(self, k: int, stream: Stream) -> Block | None:
-        batches = stream.take(self.length)
-        if not batches:
+    def _next(self, k: int) -> Block | None:
+        """Of what comes in one order; the last block may be short, and is filled up."""
+        draws = self.source.draw(self._rng(Purpose.STEPS, 0, k), self.length, self.batch_size)
+        if draws is None:
             return None
-        # The last block may be short: it is filled up, so that its shape stays.
-        filled = batches + [batches[-1]] * (self.length - len(batches))
-        return Block(k, k + len(batches), with_dtype(stack(filled), self.dtype), self._kept(k))
+        batches = jax.tree.map(jnp.asarray, filled(draws, self.length))
+        return Block(k, k + count_draws(draws), batches, self._kept(k))
 
     def _kept(self, first: int) -> np.ndarray:
         """Step k replaces the kept one with probability 1/(k + 1): all are equally likely."""
@@ -97,15 +94,3 @@ class Draws:
 
     def _rng(self, purpose: Purpose, replica: int, number: int) -> np.random.Generator:
         return keys.generator(self.seed, purpose, replica, number)
-
-
-def stack(trees: list[PyTree]) -> PyTree:
-    """Trees of arrays, or of keys for jax.random, along a new leading axis."""
-
-    def join(*leaves: Any) -> Any:
-        if isinstance(leaves[0], jax.Array):
-            data: Any = np.stack([np.asarray(jax.random.key_data(leaf)) for leaf in leaves])
-            return jax.random.wrap_key_data(data)
-        return np.stack(leaves)
-
-    return jax.tree.map(join, *trees)

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mossp.data import Stream
+from mossp.data import Source
 
 DEEPEST = 100  # levels of containers, objects and functions within each other
 PACKAGES = {"mossp", "jax", "jaxlib", "numpy", "scipy", "equinox", *sys.stdlib_module_names}
@@ -91,8 +91,10 @@ def taken_apart(thing: Any) -> tuple[bytes, list[Any]]:
         return b"", [thing.__func__, thing.__self__]
     if isinstance(thing, types.BuiltinFunctionType):  # such as the append of a list
         return name_of(thing).encode(), [thing.__self__]
-    if isinstance(thing, (types.ModuleType, Stream)):
-        return getattr(thing, "__name__", "").encode(), []
+    if isinstance(thing, types.ModuleType):
+        return thing.__name__.encode(), []
+    if isinstance(thing, Source) and thing.sequential:  # what it will hold is not known
+        return b"", []
     if isinstance(thing, type):
         return name_of(thing).encode(), [] if is_installed(thing) else members(thing)
     if isinstance(thing, (dict, types.MappingProxyType)):

@@ -20,7 +20,6 @@ import jax
 import numpy as np
 
 from mossp._base import keys
-from mossp.data import Arriving, NoData
 from mossp.engine import steps
 from mossp.engine.draws import Block, Draws
 from mossp.engine.steps import Carry, Context, Observation
@@ -99,7 +98,7 @@ def available_cores() -> int:
 
 def group_size(source: Any, replicas: int, batch_size: int, length: int) -> int:
     """How many steps fetch their rows together: 8, unless these take too much memory."""
-    if isinstance(source, (Arriving, NoData)):
+    if not source.gathers:
         return 1
     draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, batch_size)
     draw = jax.tree.map(lambda v: v[0], draws)

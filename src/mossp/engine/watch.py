@@ -48,7 +48,7 @@ class Record(NamedTuple):
     def given_up(self) -> np.ndarray:
         return self.lost | self.diverged
 
-    def settling(self, part: float) -> bool:
+    def levels_off(self, part: float) -> bool:
         """Whether F has changed since the last observation by less than this part of all of it."""
         if len(self.history) < 3:
             return False

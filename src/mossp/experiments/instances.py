@@ -110,7 +110,7 @@ def optimum(given: Instance, starts: int, seed: int) -> Optimum:
 def _measured(oracles: Oracles, xs: jax.Array) -> tuple[jax.Array, jax.Array]:
     def one(x: jax.Array) -> tuple[jax.Array, jax.Array]:
         value = oracles.full_value(x) + oracles.regularizer(x)
-        return value, jnp.sum(jnp.abs(oracles.active(oracles.c(x))))
+        return value, jnp.sum(jnp.abs(oracles.positive_part(oracles.c(x))))
 
     return jax.lax.map(one, xs, batch_size=16)
 

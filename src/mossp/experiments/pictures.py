@@ -43,7 +43,7 @@ def draw(ax: Axes, records: list[Record], metric: str) -> None:
     """The mean over runs, with a band of one standard deviation."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    settled = []
+    later = []
     for r in records:
         at = np.array(r.run["gradients"], np.float64)
         rows = np.array(r.run[metric], np.float64)
@@ -58,13 +58,13 @@ def draw(ax: Axes, records: list[Record], metric: str) -> None:
         ax.plot(at, mean, color=colour, linewidth=1.5, label=label,
                 linestyle="--" if untuned else "-")  # fmt: skip
         ax.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
-        settled.append(mean[len(mean) // 20 :])
+        later.append(mean[len(mean) // 20 :])
     if metric == "violation":
         ax.set_yscale("log")
         ax.set_ylabel("violation")
     else:
         # The first steps would squeeze what comes after them.
-        low, high = min(s.min() for s in settled), max(s.max() for s in settled)
+        low, high = min(s.min() for s in later), max(s.max() for s in later)
         ax.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low))
         ax.set_ylabel("objective F(x)")
     ax.xaxis.set_major_locator(MaxNLocator(5))

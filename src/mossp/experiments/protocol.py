@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from mossp.estimators import Momentum, Polyak, Recursive
+from mossp.estimators import GradientEstimator, Polyak, Recursive
 from mossp.methods import SALM, SPDC, Method, MoSSP
 from mossp.schedules import Constant, Paper, Rule
 
@@ -96,7 +96,9 @@ def contestants(protocol: Protocol, experiment: str) -> list[Contestant]:
     return found
 
 
-def tuned(p: Protocol, K: int, letter: str, reading: str, momentum: Momentum) -> list[Contestant]:
+def tuned(
+    p: Protocol, K: int, letter: str, reading: str, momentum: GradientEstimator
+) -> list[Contestant]:
     fixed = Constant(rho=1.0, mu=1.0, eta=1.0)
     mossp = {"rho0": p.rho0[letter], "mu0": p.mu0[letter]}
     spdc = {"mu": p.mu, "rho": p.rho_spdc, "eta": p.eta}

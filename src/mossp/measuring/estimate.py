@@ -17,9 +17,8 @@ from jax import lax
 from mossp._base import keys
 from mossp._base.power import POWER_ITERATIONS, leading, spectral_norm, start_vector
 from mossp._base.programs import compiled
-from mossp._base.structure import Structure, with_dtype
+from mossp._base.structure import Structure
 from mossp.constants import Constants
-from mossp.data import Stream
 from mossp.oracles import Oracles
 from mossp.problem import Problem
 
@@ -27,7 +26,6 @@ Vector = Any
 
 MINI_BATCHES = 16  # whose smoothness is looked at one by one
 POOLED_ROWS = 512  # rows whose mean stands for f
-STREAM_BATCHES = 4  # of a Stream, looked at without being used up
 
 
 def estimate_constants(problem: Problem, x0: Any, batch_size: int = 32, seed: int = 0) -> Constants:
@@ -51,14 +49,9 @@ def estimate_constants(problem: Problem, x0: Any, batch_size: int = 32, seed: in
 
 def sample_draws(problem: Problem, batch_size: int, seed: Any, dtype: Any) -> Any:
     """What the source makes mini-batches from, for those on which constants are measured."""
-    if problem.data is None:
-        return None
-    if isinstance(problem.data, Stream):
-        batches = problem.data.peek(STREAM_BATCHES)
-        return with_dtype(jax.tree.map(lambda *a: np.stack(a), *batches), dtype)
     number = max(MINI_BATCHES, -(-POOLED_ROWS // batch_size))
     rng = keys.generator(seed, keys.Purpose.CONSTANTS)
-    return problem.source(dtype).draw(rng, number, batch_size)
+    return problem.source(dtype).sample(rng, number, batch_size)
 
 
 def estimate_at(oracles: Oracles, x: Any, draws: Any, batch_size: int) -> Constants:

@@ -38,12 +38,15 @@ from jax import lax
 
 from mossp._base.power import spectral_norm, start_vector
 from mossp.certificates.certificate import Witness
+from mossp.constants import JACOBIAN_MARGIN
+from mossp.estimators import Kind
 from mossp.measuring.estimate import (
     batch_smoothness,
     constraint_curvature,
     least_squares_multipliers,
 )
 from mossp.methods.base import Method
+from mossp.methods.penalty import NoPenalty, ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Schedule
 
@@ -82,7 +85,7 @@ class Tuner(NamedTuple):
     draws: Any  # mini-batches on which the smoothness of f is measured
     K: Any
     target: Any  # the violation that is aimed at
-    settled: Any  # the criticality below which the run has travelled its distance
+    arrived: Any  # the criticality below which the run has travelled its distance
     k: Any  # the step that comes next
     shorten: Any  # times the measured step
 
@@ -102,8 +105,8 @@ def retune(
         r = jnp.where(first, L * (reg.prox_g(x, 1 / L) - trial), d + last.s_h - last.s_g)
         is_equality = jnp.arange(oracles.m) < oracles.m_E
         felt = is_equality | (c >= 0) | (last.lam + last.rho * c > 0)
-        lam = oracles.active(least_squares_multipliers(oracles, x, r, felt.astype(x.dtype)))
-        if method.multipliers == 0:
+        lam = oracles.positive_part(least_squares_multipliers(oracles, x, r, felt.astype(x.dtype)))
+        if isinstance(method.penalty, NoPenalty):
             bend = constraint_curvature(oracles, x, lam)
             L = L + bend
             step = 1 / L
@@ -113,23 +116,23 @@ def retune(
             # The Lagrangian bends by the first, the penalty rho ||c||^2 / 2 by rho the second.
             bend, penalty_bend = lax.map(
                 lambda q: constraint_curvature(oracles, x, q),
-                jnp.stack([lam, oracles.active(c) * weights]),
+                jnp.stack([lam, oracles.positive_part(c) * weights]),
             )
             L = L + bend
             rho, JJ = penalty(
                 oracles, method, schedule, x, trial, r, lam, near, weights, L, tuner
             )  # fmt: skip
-            step = 1 / (L + 1.3 * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
+            step = 1 / (L + JACOBIAN_MARGIN * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
     mu_end = jnp.ones_like(L)
     if not method.momentum.vanishing:
         mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * step))
         if not method.momentum.averages:
             mu_end = jnp.minimum(mu_end, 200 / tuner.K)
-        elif method.momentum.gradients == 1:
+        elif method.momentum.kind is Kind.POLYAK:
             most = 0.5 / (concave_curvature(oracles, x) + bend)  # mu / alpha
             step = jnp.minimum(step, schedule.alpha * most)
             mu_end = jnp.minimum(mu_end, schedule.alpha * schedule.alpha_end * most / step)
-    mu_end = mu_end * method.settle
+    mu_end = mu_end * method.mu_end
     mu, eta = method.sizes(L, step * tuner.shorten)
     change = lambda s: (s.rho, s.mu, s.eta, s.mu_end)  # noqa: E731
     new = eqx.tree_at(change, schedule, (rho, mu, eta, mu_end))
@@ -149,10 +152,10 @@ def penalty(
     if oracles.m_E == 0:
         everywhere = jacobian_scale(oracles, x, trial, jnp.ones_like(c) * weights)
         unit = jnp.where(jnp.any(near), unit, 1 / everywhere)
-    if method.multipliers is None:
+    if not isinstance(method.penalty, ScaledPenalty):
         left = jnp.linalg.norm(r + jax.vjp(oracles.c, x)[1](lam)[0])
         return strong_enough(schedule, c, lam, left, L * unit, oracles, tuner), JJ
-    rho = method.multipliers * L * unit
+    rho = method.penalty.rho * L * unit
     same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
     return jnp.where(same, schedule.rho, rho), JJ
 
@@ -190,10 +193,10 @@ def strong_enough(
 ) -> Any:  # fmt: skip
     """rho of a penalty; `unit` is L / ||J||^2 and `left` what the multipliers leave of u."""
     first = tuner.k == 0
-    stronger = jnp.where(first | (left > tuner.settled), 0.0, 4 * schedule.rho)
+    stronger = jnp.where(first | (left > tuner.arrived), 0.0, 4 * schedule.rho)
     strongest = jnp.maximum(jnp.maximum(tuner.K / 10, 5) * unit, stronger)
     # At a standstill rho c(x) is the multiplier, too; the larger estimate is the safer one.
-    felt = jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.active(c)))
+    felt = jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.positive_part(c)))
     length = jnp.maximum(jnp.linalg.norm(lam), felt)
     return jnp.clip(length / tuner.target, 5 * unit, strongest)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mossp.certificates.certificate import Witness
 from mossp.estimators import Polyak, Recursive
 from mossp.methods.base import About, Method
 from mossp.methods.clcdc import CLCDC
@@ -12,6 +13,7 @@ from mossp.methods.imba import IMBA
 from mossp.methods.mlalm import MLALM
 from mossp.methods.mossp import MoSSP
 from mossp.methods.mossp_al import MoSSPAL
+from mossp.methods.penalty import GrowingPenalty, NoPenalty, Penalty, ScaledPenalty
 from mossp.methods.reach import objection
 from mossp.methods.salm import SALM
 from mossp.methods.sdc import SDC
@@ -64,9 +66,14 @@ __all__ = [
     "SQPDC",
     "SSDC",
     "About",
+    "GrowingPenalty",
     "Method",
     "MoSSP",
     "MoSSPAL",
+    "NoPenalty",
+    "Penalty",
+    "ScaledPenalty",
+    "Witness",
     "objection",
     "within_reach",
 ]

@@ -13,7 +13,8 @@ from mossp._base.module import Module
 from mossp._base.printing import shown
 from mossp._base.validation import Holds, is_choice, require
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Momentum
+from mossp.estimators import GradientEstimator, Kind
+from mossp.methods.penalty import GrowingPenalty, Penalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
@@ -36,7 +37,18 @@ class About(NamedTuple):
     complexity: str  # claimed, to an eps-critical (eps-KKT) point; "-" without a claim
 
 
-def ours(momentum: Momentum) -> About:
+def assumption(momentum: GradientEstimator) -> str:
+    """What an estimator needs of the samples, in the words of `About.assumption`.
+
+    Differences of two gradients on one mini-batch are small only if the samples are smooth.
+    """
+    if momentum.full:
+        return "full"
+    differences = momentum.kind in (Kind.RECURSIVE, Kind.ANCHORED)
+    return "mean-sq." if differences else "L-smooth"
+
+
+def ours(momentum: GradientEstimator) -> About:
     """Of a method of this library that takes every problem and has no article."""
     return About(
         "mossp",
@@ -44,7 +56,7 @@ def ours(momentum: Momentum) -> About:
         constraints="any",
         concave="any",
         single_loop=True,
-        assumption="mean-sq." if momentum.gradients == 2 else "L-smooth",
+        assumption=assumption(momentum),
         complexity="-",
     )
 
@@ -52,16 +64,16 @@ def ours(momentum: Momentum) -> About:
 class Method(Module):
     """One step of a method costs one mini-batch; double loops count inner steps.
 
-    `settle` is the part of mu that is left at the end of a tuned run, for methods whose answer
+    `mu_end` is the part of mu that is left at the end of a tuned run, for methods whose answer
     depends on mu.
     """
 
-    momentum: eqx.AbstractVar[Momentum]
-    settle: ClassVar[float] = 1.0
+    momentum: eqx.AbstractVar[GradientEstimator]
+    mu_end: ClassVar[float] = 1.0
     parameter_free: ClassVar[bool] = False  # whether it finds its step sizes by itself
 
     def __check_init__(self) -> None:
-        if not isinstance(self.momentum, Momentum):
+        if not isinstance(self.momentum, GradientEstimator):
             raise TypeError(
                 "momentum must be an estimator such as mossp.Polyak() or mossp.Recursive(), but "
                 f"{shown(self.momentum)} was given."
@@ -73,12 +85,9 @@ class Method(Module):
         """Where the method comes from and what it can take."""
 
     @property
-    def multipliers(self) -> float | None:
-        """rho in units of L_f / ||J||^2, for a method with multipliers; None for a penalty.
-
-        A penalty needs a rho that grows with the accuracy asked for.
-        """
-        return None
+    def penalty(self) -> Penalty:
+        """How large a penalty on the constraints it needs."""
+        return GrowingPenalty()
 
     @property
     def subgradient_of_h(self) -> bool:
@@ -88,7 +97,7 @@ class Method(Module):
     @property
     def exact(self) -> bool:
         """Whether it converges to a KKT point itself, not only to the neighbourhood of one."""
-        return self.multipliers is not None and self.momentum.vanishing
+        return not isinstance(self.penalty, GrowingPenalty) and self.momentum.vanishing
 
     def form(self, oracles: Oracles) -> str:
         """How it is applied where the problem is not of its article's own class; else empty."""

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Full, Momentum
+from mossp.estimators import Full, GradientEstimator
 from mossp.methods.base import About, Method, check_number
+from mossp.methods.penalty import ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
@@ -49,7 +50,7 @@ class CLCDC(Method):
     0.9
     """
 
-    momentum: Momentum = Full()
+    momentum: GradientEstimator = Full()
     beta: Any = 1.0
 
     def __check_init__(self) -> None:
@@ -58,8 +59,8 @@ class CLCDC(Method):
         check_number(self, "beta", "0 < beta < 2", lambda beta: (beta > 0) & (beta < 2))
 
     @property
-    def multipliers(self) -> float:
-        return 20.0
+    def penalty(self) -> ScaledPenalty:
+        return ScaledPenalty(20.0)
 
     def sizes(self, L: Any, step: Any) -> tuple[Any, Any]:
         return 0.5 / L, step

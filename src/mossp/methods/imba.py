@@ -28,8 +28,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Full, Momentum
+from mossp.estimators import Full, GradientEstimator
 from mossp.methods.base import About, Method, nearest_witness
+from mossp.methods.penalty import NoPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
@@ -84,7 +85,7 @@ class IMBA(Method):
     'Yu, Pong, Lu'
     """
 
-    momentum: Momentum = Full()
+    momentum: GradientEstimator = Full()
     parameter_free: ClassVar[bool] = True
     inexact: bool = eqx.field(default=True, static=True)
 
@@ -105,8 +106,8 @@ class IMBA(Method):
         )
 
     @property
-    def exact(self) -> bool:
-        return True
+    def penalty(self) -> NoPenalty:
+        return NoPenalty()
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         zero, nu = jnp.zeros_like(x0), jnp.zeros(oracles.m, x0.dtype)

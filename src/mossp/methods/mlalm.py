@@ -19,8 +19,9 @@ import jax.numpy as jnp
 
 from mossp._base.validation import is_number
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Momentum, Recursive
+from mossp.estimators import GradientEstimator, Recursive
 from mossp.methods.base import About, Method, check_number
+from mossp.methods.penalty import ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
@@ -44,13 +45,13 @@ class MLALM(Method):
     0.03
     """
 
-    momentum: Momentum = Recursive()
+    momentum: GradientEstimator = Recursive()
     dual: Any = 0.1  # sigma / rho, at most 1; 0: no dual step
     dc: bool = eqx.field(default=False, static=True)
 
     @property
-    def multipliers(self) -> float:
-        return 5.0 if self.momentum.vanishing else 20.0  # noise asks for more of it
+    def penalty(self) -> ScaledPenalty:
+        return ScaledPenalty(5.0 if self.momentum.vanishing else 20.0)  # noise asks for more of it
 
     def __check_init__(self) -> None:
         check_number(self, "dual", "0 <= dual <= 1", lambda dual: (dual >= 0) & (dual <= 1))

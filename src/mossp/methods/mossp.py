@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from mossp._base.validation import is_weight
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Momentum, Recursive
-from mossp.methods.base import About, Method, check_number
+from mossp.estimators import GradientEstimator, Kind, Recursive
+from mossp.methods.base import About, Method, assumption, check_number
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
@@ -39,7 +39,7 @@ class MoSSP(Method):
     MoSSP(momentum=Polyak(alpha=0.1), beta=0.9)
     """
 
-    momentum: Momentum = Recursive()
+    momentum: GradientEstimator = Recursive()
     beta: Any = 1.0  # step on the difference of envelopes, 0 < beta <= 1 (Lemma C.2)
 
     def __check_init__(self) -> None:
@@ -47,15 +47,15 @@ class MoSSP(Method):
 
     @property
     def about(self) -> About:
-        recursive = self.momentum.gradients == 2
+        proved = {Kind.POLYAK: "eps^-4", Kind.RECURSIVE: "eps^-3"}  # Theorems 3.1 and 3.2
         return About(
             "Li, Cui, Wang",
             2026,
             constraints="any",
             concave="any",
             single_loop=True,
-            assumption="mean-sq." if recursive else "L-smooth",
-            complexity="eps^-3" if recursive else "eps^-4",
+            assumption=assumption(self.momentum),
+            complexity=proved.get(self.momentum.kind, "-"),
         )
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:

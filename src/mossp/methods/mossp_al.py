@@ -21,8 +21,9 @@ from jax import lax
 
 from mossp._base.validation import is_weight
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Momentum, Recursive
+from mossp.estimators import GradientEstimator, Recursive
 from mossp.methods.base import About, Method, check_number, ours
+from mossp.methods.penalty import ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
@@ -47,7 +48,7 @@ class MoSSPAL(Method):
     True
     """
 
-    momentum: Momentum = Recursive()
+    momentum: GradientEstimator = Recursive()
     beta: Any = 1.0
     dual: Any = 0.1  # the dual step in units of rho
     bound: Any = 1e6  # on every multiplier
@@ -58,8 +59,8 @@ class MoSSPAL(Method):
         check_number(self, "bound", "bound > 0", lambda bound: bound > 0)
 
     @property
-    def multipliers(self) -> float:
-        return 5.0 if self.momentum.vanishing else 20.0  # noise asks for more of it
+    def penalty(self) -> ScaledPenalty:
+        return ScaledPenalty(5.0 if self.momentum.vanishing else 20.0)  # noise asks for more of it
 
     @property
     def about(self) -> About:
@@ -80,7 +81,7 @@ class MoSSPAL(Method):
         v = z - mu * S
         x = reg.prox_h(v, mu)
         y = reg.prox_g(z, mu)
-        lam = oracles.active(lam + self.dual * rho * state.weights * oracles.c(x))
+        lam = oracles.positive_part(lam + self.dual * rho * state.weights * oracles.c(x))
         lam = jnp.clip(lam, -self.bound, self.bound)
         return State(x, z - self.beta * (y - x), lam, state.weights, memory, v, y)
 

@@ -17,7 +17,7 @@ Vector = Any
 def objection(method: Method, oracles: Oracles, x0: Vector) -> str | None:
     """What the problem has that the method cannot take; None where it can."""
     about, reg = method.about, oracles.regularizer
-    if method.momentum.vanishing and not oracles.exact:
+    if method.momentum.vanishing and not oracles.finite_sum:
         return "needs full gradients, which a Sampler or a Stream cannot give"
     if about.concave == "zero" and not reg.convex:
         return f"takes no concave part, but the regulariser {named(reg)} subtracts a function g"

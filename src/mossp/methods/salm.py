@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 
 from mossp._base.validation import is_number
-from mossp.estimators import Momentum, Recursive
-from mossp.methods.base import About, check_choice, check_number
+from mossp.estimators import GradientEstimator, Recursive
+from mossp.methods.base import About, assumption, check_choice, check_number
+from mossp.methods.penalty import ScaledPenalty
 from mossp.methods.stages import Stages, State, check_switches
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -36,13 +37,13 @@ class SALM(Stages):
     'outer'
     """
 
-    momentum: Momentum = Recursive()
+    momentum: GradientEstimator = Recursive()
     inner: Any = 5  # T
     refresh: str = eqx.field(default="inner", static=True)
     average: bool = eqx.field(default=False, static=True)
     h: str = eqx.field(default="prox", static=True)
     dual: Any = 1.0  # the dual step in units of rho
-    settle = 0.13  # mu starts at 7.5 stable steps, and eta falls in step with it only below one
+    mu_end = 0.13  # mu starts at 7.5 stable steps, and eta falls in step with it only below one
 
     def __check_init__(self) -> None:
         check_switches(self)
@@ -50,8 +51,8 @@ class SALM(Stages):
         check_number(self, "dual", "dual >= 0", lambda dual: dual >= 0)
 
     @property
-    def multipliers(self) -> float:
-        return 5.0
+    def penalty(self) -> ScaledPenalty:
+        return ScaledPenalty(5.0)
 
     @property
     def exact(self) -> bool:
@@ -68,7 +69,7 @@ class SALM(Stages):
             constraints="any",
             concave="any",
             single_loop=False,
-            assumption="L-smooth" if self.momentum.gradients == 1 else "mean-sq.",
+            assumption=assumption(self.momentum),
             complexity="-",
         )
 
@@ -90,7 +91,7 @@ class SALM(Stages):
             length = jnp.linalg.norm(moved)
             # Where J vanishes, as at 0 on the sphere, p waits for a better place.
             p = jnp.where(length > 0, moved / jnp.where(length > 0, length, 1.0), p)
-            S = S + pullback(oracles.active(state.lam + rho * (c + forward(y - x_k))))[0]
+            S = S + pullback(oracles.positive_part(state.lam + rho * (c + forward(y - x_k))))[0]
         eta = 1 / (1 / mu + rho * JJ)
         if self.h == "prox":
             v = y - eta * S
@@ -100,4 +101,6 @@ class SALM(Stages):
         return state._replace(y=y - eta * (S + s_h), s_h=s_h, p=p)
 
     def dual_step(self, oracles: Oracles, parameters: Parameters, state: State) -> Vector:
-        return oracles.active(state.lam + self.dual * parameters.rho * oracles.c(state.center))
+        return oracles.positive_part(
+            state.lam + self.dual * parameters.rho * oracles.c(state.center)
+        )

@@ -19,8 +19,15 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Momentum, Recursive
-from mossp.methods.base import About, Method, check_choice, gradient_of_g, nearest_witness
+from mossp.estimators import GradientEstimator, Recursive
+from mossp.methods.base import (
+    About,
+    Method,
+    assumption,
+    check_choice,
+    gradient_of_g,
+    nearest_witness,
+)
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
@@ -44,9 +51,9 @@ class SDC(Method):
     Polyak(alpha=0.1)
     """
 
-    momentum: Momentum = Recursive()
+    momentum: GradientEstimator = Recursive()
     h: str = eqx.field(default="prox", static=True)
-    settle = 0.5  # halves the error of the order of mu
+    mu_end = 0.5  # halves the error of the order of mu
 
     def __check_init__(self) -> None:
         check_choice(self, "h", ("prox", "subgradient"))
@@ -56,14 +63,13 @@ class SDC(Method):
 
     @property
     def about(self) -> About:
-        recursive = self.momentum.gradients == 2
         return About(
             "Chayti, Jaggi",
             2025,
             constraints="none",
             concave="smooth",
             single_loop=True,
-            assumption="mean-sq." if recursive else "L-smooth",
+            assumption=assumption(self.momentum),
             complexity="eps^-4",
         )
 

@@ -21,7 +21,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Momentum, Plain
+from mossp.estimators import GradientEstimator, Plain
 from mossp.methods.base import About, Method, check_choice, check_number, nearest_witness
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -45,7 +45,7 @@ class SMAG(Method):
     True
     """
 
-    momentum: Momentum = Plain()
+    momentum: GradientEstimator = Plain()
     beta: Any = 0.4
     h: str = eqx.field(default="subgradient", static=True)
     exact_g: bool = eqx.field(default=False, static=True)

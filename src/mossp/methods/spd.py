@@ -14,7 +14,7 @@ from typing import Any
 
 import equinox as eqx
 
-from mossp.estimators import Momentum, Plain
+from mossp.estimators import GradientEstimator, Plain
 from mossp.methods.base import About, check_number, gradient_of_g
 from mossp.methods.stages import Stages, State, check_switches
 from mossp.oracles import Oracles
@@ -31,7 +31,7 @@ class SPD(Stages):
     20
     """
 
-    momentum: Momentum = Plain()
+    momentum: GradientEstimator = Plain()
     inner: Any = 10  # T
     nu: Any = None  # smooths a g that has kinks; None: eta
     refresh: str = eqx.field(default="inner", static=True)

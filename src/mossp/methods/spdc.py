@@ -17,8 +17,8 @@ from typing import Any
 
 import equinox as eqx
 
-from mossp.estimators import Momentum, Recursive
-from mossp.methods.base import About, check_choice, check_number
+from mossp.estimators import GradientEstimator, Recursive
+from mossp.methods.base import About, assumption, check_choice, check_number
 from mossp.methods.stages import Stages, State, check_switches
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -34,7 +34,7 @@ class SPDC(Stages):
     10
     """
 
-    momentum: Momentum = Recursive()
+    momentum: GradientEstimator = Recursive()
     inner: Any = 5  # T
     refresh: str = eqx.field(default="inner", static=True)
     average: bool = eqx.field(default=False, static=True)
@@ -57,7 +57,7 @@ class SPDC(Stages):
             constraints="none",
             concave="any",
             single_loop=False,
-            assumption="L-smooth" if self.momentum.gradients == 1 else "mean-sq.",
+            assumption=assumption(self.momentum),
             complexity="-",
         )
 

@@ -19,9 +19,10 @@ import jax
 import jax.numpy as jnp
 
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Momentum, Recursive
+from mossp.estimators import GradientEstimator, Recursive
 from mossp.methods.base import About, Method, check_number, ours
 from mossp.methods.dual import constrained_prox, solved
+from mossp.methods.penalty import NoPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
 
@@ -45,7 +46,7 @@ class SQPDC(Method):
     True
     """
 
-    momentum: Momentum = Recursive()
+    momentum: GradientEstimator = Recursive()
     bound: Any = 1e4  # on multipliers, relative to what they are made of
     reach: Any = 1.0  # the longest step towards the constraints, relative to max(|x|, 1)
 
@@ -54,8 +55,8 @@ class SQPDC(Method):
         check_number(self, "reach", "reach > 0", lambda reach: reach > 0)
 
     @property
-    def multipliers(self) -> float:
-        return 0.0  # no penalty at all
+    def penalty(self) -> NoPenalty:
+        return NoPenalty()
 
     @property
     def about(self) -> About:
@@ -74,7 +75,7 @@ class SQPDC(Method):
             return State(reg.prox_h(w, mu), state.lam, memory, w, x, xi)
         c, pullback = jax.vjp(oracles.c, x)
         J = jax.vmap(lambda e: pullback(e)[0])(jnp.eye(oracles.m, dtype=x.dtype))
-        away = distance(J, oracles.active(c))
+        away = distance(J, oracles.positive_part(c))
         longest = self.reach * jnp.maximum(jnp.linalg.norm(x), 1.0)
         tau = jnp.minimum(1.0, longest / jnp.maximum(away, jnp.finfo(x.dtype).tiny))
         # An inequality that holds keeps its slack.

@@ -17,7 +17,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
-from mossp.estimators import Momentum, Plain
+from mossp.estimators import GradientEstimator, Plain
 from mossp.methods.base import About, check_choice, check_number
 from mossp.methods.stages import Stages, State
 from mossp.oracles import Oracles
@@ -34,7 +34,7 @@ class SSDC(Stages):
     4.0
     """
 
-    momentum: Momentum = Plain()
+    momentum: GradientEstimator = Plain()
     growth: Any = 1 / 3  # of T_k with k
     refresh: str = eqx.field(default="inner", static=True)
     average: bool = eqx.field(default=True, static=True)

@@ -20,7 +20,7 @@ from jax import lax
 
 from mossp._base.power import start_vector
 from mossp.certificates.certificate import Witness
-from mossp.estimators import Momentum
+from mossp.estimators import GradientEstimator
 from mossp.methods.base import Method, check_choice, check_number, choose, nearest_witness
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -45,7 +45,7 @@ class State(NamedTuple):
 class Stages(Method):
     """A double loop: `inner_step` is one inner step, `length` the number of them in a stage."""
 
-    momentum: eqx.AbstractVar[Momentum]
+    momentum: eqx.AbstractVar[GradientEstimator]
     refresh: eqx.AbstractVar[str]
     average: eqx.AbstractVar[bool]
 

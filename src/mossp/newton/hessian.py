@@ -23,7 +23,6 @@ import numpy as np
 
 from mossp._base import keys
 from mossp._base.programs import compiled
-from mossp.data import Finite
 from mossp.newton.meter import Meter
 from mossp.newton.residual import KKT, Evaluation, row_count
 from mossp.oracles import Oracles
@@ -151,10 +150,9 @@ def is_dense(order: int) -> bool:
 
 def thinned(oracles: Oracles) -> Oracles:
     """With means over some of the rows, where there are many."""
-    source = oracles.source
-    if not isinstance(source, Finite) or int(source.N) < MANY * SOME_ROWS:
+    if (oracles.source.rows or 1) < MANY * SOME_ROWS:
         return oracles
-    return eqx.tree_at(lambda o: o.source, oracles, source.thinned(SOME_ROWS))
+    return eqx.tree_at(lambda o: o.source, oracles, oracles.source.thinned(SOME_ROWS))
 
 
 def unit_rows(S: np.ndarray, n: int) -> np.ndarray:

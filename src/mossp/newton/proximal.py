@@ -174,4 +174,4 @@ def _descend(oracles: Oracles, model: Model, at: Descent, until: Any) -> tuple[D
 
     unfinished = lambda at: at.left > at.enough  # noqa: E731
     end = jax.lax.while_loop(lambda at: (at.k < until) & unfinished(at), step, at)
-    return end, jnp.linalg.norm(oracles.active(c + J @ (end.x - x))), ~unfinished(end)
+    return end, jnp.linalg.norm(oracles.positive_part(c + J @ (end.x - x))), ~unfinished(end)

@@ -23,7 +23,6 @@ from mossp._base.programs import compiled
 from mossp.certificates.certificate import scales
 from mossp.certificates.feasibility import constraints_and_jacobian, on_host
 from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
-from mossp.data import Finite
 from mossp.oracles import Oracles
 
 Vector = Any
@@ -161,7 +160,7 @@ class KKT:
 
 def row_count(oracles: Oracles) -> int:
     """Samples in one pass over the data; a problem without data is one sample."""
-    return int(oracles.source.N) if isinstance(oracles.source, Finite) else 1
+    return oracles.source.rows or 1
 
 
 @compiled

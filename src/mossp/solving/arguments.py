@@ -18,7 +18,6 @@ import numpy as np
 from mossp._base.printing import quoted, short, shown
 from mossp._base.surroundings import refuse_tracers
 from mossp._base.validation import MOST_COUNTED, is_choice, positive, whole
-from mossp.data import Sampler, Stream
 from mossp.methods import METHODS, Method, within_reach
 from mossp.oracles import Oracles
 from mossp.problem import Problem, check_problem, checked_point
@@ -106,7 +105,7 @@ def checked(
         polish = choice.polish if polish is None else bool(polish)
     else:
         method, name = checked_method(method)
-    if polish and isinstance(problem.data, (Sampler, Stream)):
+    if polish and not oracles.source.finite_sum:
         raise ValueError(
             "polish needs all of the data, and a Sampler or a Stream has no end: leave it out, or "
             "draw a finite sample and give that as data."
@@ -180,16 +179,16 @@ def checked_method(method: Any) -> tuple[Method, str]:
 
 def checked_batch_size(problem: Problem, given: Any) -> int:
     size = None if given is None else whole("batch_size", given, 1)
-    if isinstance(problem.data, Stream):
-        problem.data.peek()
-        fixed = problem.data.batch_size
+    source = problem.source()
+    fixed = source.rows_per_batch
+    if fixed is not None:
         if size not in (None, fixed):
             raise ValueError(
                 f"The stream's batches have {fixed} rows, but batch_size = {size} was given: leave "
                 "batch_size out."
             )
-        return int(fixed or 1)
-    if problem.data is None:
+        return fixed
+    if source.deterministic:
         return 1
     size = 32 if size is None else size
     return min(size, problem.samples) if problem.samples else size

@@ -1,7 +1,7 @@
 """method="auto": which method, estimator and phases for a problem.
 
     data                      method                                     afterwards
-    finite, or none at all    sqp-dc, or mossp-al beyond 32 constraints  polished once F settles,
+    finite, or none at all    sqp-dc, or mossp-al beyond 32 constraints  polished as F levels off,
                               with SVRG gradients; full ones where       judged at 1e-10
                               these are cheap
     Sampler, Stream           the same methods with recursive momentum   judged at 1e-2
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mossp.estimators import SVRG, Full, Momentum, Recursive
+from mossp.estimators import SVRG, Full, GradientEstimator, Kind, Recursive
 from mossp.methods import METHODS, SQPDC, Method, MoSSPAL
 from mossp.oracles import Oracles
 from mossp.schedules import Rule
@@ -36,18 +36,18 @@ def choose(oracles: Oracles, samples: int | None, rule: Rule, output: str) -> Ch
     if not rule.tuned or output == "random":
         why = "recursive momentum: a setting of the paper was asked for"
         return Choice(METHODS["mossp-r"](), "mossp-r", False, why)
-    momentum: Momentum = Recursive()
-    if oracles.exact:
+    momentum: GradientEstimator = Recursive()
+    if oracles.finite_sum:
         momentum = Full() if samples is None or samples <= FEW_ROWS else SVRG()
     method: Method
-    if not oracles.exact and not oracles.m:
+    if not oracles.finite_sum and not oracles.m:
         method, name = METHODS["mossp-r"](), "mossp-r"
     elif oracles.m <= FEW_CONSTRAINTS:
         method, name = SQPDC(momentum=momentum), "sqp-dc"
     else:
         method, name = MoSSPAL(momentum=momentum), "mossp-al"
     what = "no data" if samples is None else f"{samples} rows"
-    what = what if oracles.exact else "samples without end"
-    kind = {"Full": "full", "SVRG": "SVRG", "Recursive": "recursive"}[type(momentum).__name__]
+    what = what if oracles.finite_sum else "samples without end"
+    kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
     many = f"{oracles.m} constraint{'s' * (oracles.m != 1)}"
-    return Choice(method, name, oracles.exact, f"{kind} gradients: {what}, {many}")
+    return Choice(method, name, oracles.finite_sum, f"{kind} gradients: {what}, {many}")

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from mossp._base.keys import Purpose, generator
-from mossp._base.structure import with_dtype
 from mossp.certificates.certificate import FRESH_SAMPLES, Witness
-from mossp.data import Stream
-from mossp.engine.draws import STREAM_BLOCK, stack
+from mossp.data import count_draws
 from mossp.result import Result, Status
 from mossp.solving.observer import each_replica
 from mossp.solving.prepare import Prepared
@@ -114,12 +112,10 @@ def samples_to_judge(p: Prepared, state: State) -> int:
 
 def fresh_draws(p: Prepared, number: int = 0) -> PyTree:
     """Samples that no step has seen, for a certificate without full gradients."""
-    a, stream = p.arguments, p.problem.data
-    if p.oracles.exact:
+    a = p.arguments
+    if p.oracles.finite_sum:
         return None
-    count = max(2, FRESH_SAMPLES // a.drawn)
-    if not isinstance(stream, Stream):
-        rng = generator(a.seed, Purpose.CERTIFICATE, number=number)
-        return p.oracles.source.draw(rng, count, a.drawn)
-    batches = stream.take(min(count, STREAM_BLOCK))
-    return with_dtype(stack(batches), a.dtype) if len(batches) >= 2 else None
+    source, count = p.problem.source(a.dtype), max(2, FRESH_SAMPLES // a.drawn)
+    rng = generator(a.seed, Purpose.CERTIFICATE, number=number)
+    draws = source.draw(rng, min(count, source.most_held or count), a.drawn)
+    return None if draws is None or count_draws(draws) < 2 else draws

@@ -22,6 +22,7 @@ import numpy as np
 from mossp._base.programs import compiled
 from mossp._base.structure import Structure
 from mossp.methods import Method
+from mossp.methods.penalty import GrowingPenalty, ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.problem import Problem
 from mossp.result import Result, Status
@@ -158,9 +159,9 @@ def default_grid(method: Method, rule: Rule) -> Grid:
             "the default, has one of its own."
         )
     grid: dict[str, Sequence[float]] = {"step": (0.25, 0.5, 1.0, 2.0)}
-    if method.multipliers is None:
+    if isinstance(method.penalty, GrowingPenalty):
         grid = {"rho": (5.0, 20.0, 100.0, 500.0), **grid}
-    elif method.multipliers > 0:
+    elif isinstance(method.penalty, ScaledPenalty):
         grid = {"rho": (1.0, 5.0, 20.0, 100.0), **grid}
     if method.momentum.averages and not method.momentum.anchored:
         grid["alpha"] = (0.03, 0.1, 0.9)
@@ -247,4 +248,4 @@ def violations(problem: Problem, x0: PyTree, result: Result) -> np.ndarray:
 
 @compiled
 def _violations(oracles: Oracles, xs: jax.Array) -> jax.Array:
-    return jax.vmap(lambda x: jnp.sum(jnp.abs(oracles.active(oracles.c(x)))))(xs)
+    return jax.vmap(lambda x: jnp.sum(jnp.abs(oracles.positive_part(oracles.c(x)))))(xs)

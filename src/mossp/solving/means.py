@@ -15,8 +15,7 @@ import numpy as np
 
 from mossp._base import keys
 from mossp._base.programs import compiled
-from mossp._base.structure import with_dtype
-from mossp.data import Sampler, Stream, is_rows, map_rows
+from mossp.data import Source, is_rows, map_rows
 from mossp.functions import is_own
 from mossp.oracles import Oracles
 from mossp.problem import Problem
@@ -37,9 +36,9 @@ ROUNDING = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-3}
 
 def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> None:
     """Raise ValueError where the loss of some rows is not the mean of their losses."""
-    if problem.data is None or is_own(problem.loss):
+    if oracles.source.deterministic or is_own(problem.loss):
         return
-    rows = some_rows(problem, oracles, dtype)
+    rows = some_rows(problem.source(dtype))
     sizes = {np.shape(a)[0] if np.ndim(a) else 0 for a in jax.tree.leaves(rows, is_leaf=is_rows)}
     if len(sizes) != 1 or sizes & {0, 1}:
         return  # a sampler may hand out anything; for one row a sum is a mean
@@ -64,28 +63,18 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
             )
 
 
-def some_rows(problem: Problem, oracles: Oracles, dtype: Any) -> PyTree:
+def some_rows(source: Source) -> PyTree:
     """Up to ROWS rows, of which every third belongs to one group."""
-    if isinstance(problem.data, Stream):
-        return jax.tree.map(lambda a: a[:ROWS], with_dtype(problem.data.peek()[0], dtype))
+    N = source.rows
+    if N is None:
+        batch = source.peek(rows=ROWS)[0]
+        return jax.tree.map(lambda a: a[:ROWS] if jnp.ndim(a) else a, batch)
     rng = keys.generator(0, keys.Purpose.CHECK)
-    if isinstance(problem.data, Sampler):
-        return problem.data.fn(keys.jax_keys(rng), ROWS)
-    N = problem.samples or 1
     spread = np.linspace(0, N - 1, SPREAD).astype(int)
     random = rng.choice(N, min(ROWS, N), replace=False)
-    every = np.concatenate([extreme_rows(oracles.source.arrays, N), spread, random])
+    every = np.concatenate([source.extreme_rows()[:EXTREME], spread, random])
     _, first = np.unique(every, return_index=True)
-    chosen = np.sort(every[np.sort(first)[:ROWS]])
-    return map_rows(lambda a: a[chosen], oracles.source.arrays)
-
-
-def extreme_rows(arrays: PyTree, N: int) -> np.ndarray:
-    """Where the first and the last column of each array, such as weights, are least and largest."""
-    dense = [a for a in jax.tree.leaves(arrays, is_leaf=is_rows) if not is_rows(a) and a.size]
-    columns = [np.asarray(a).reshape(len(a), -1)[:N, place] for a in dense for place in (0, -1)]
-    found = [row for column in columns for row in (column.argmax(), column.argmin())]
-    return np.array(found[:EXTREME], int)
+    return source.take_rows(np.sort(every[np.sort(first)[:ROWS]]))
 
 
 @compiled

@@ -13,7 +13,6 @@ import numpy as np
 
 from mossp._base.printing import shown
 from mossp._base.structure import Structure
-from mossp.data import Finite, is_rows
 from mossp.problem import Problem, check_problem
 from mossp.regularizers import Regularizer
 from mossp.regularizers.strength import with_strength
@@ -166,8 +165,7 @@ def with_regularizer(problem: Problem, regularizer: Regularizer) -> Problem:
 
 def start_of(problem: Problem) -> np.ndarray:
     """Zeros, one a column of the data's first array."""
-    if isinstance(problem.data, Finite):
-        first = jax.tree.leaves(problem.data.arrays, is_leaf=is_rows)[0]
-        if len(first.shape) == 2:
-            return np.zeros(first.shape[1])
-    raise ValueError("The number of variables cannot be told from the data: give x0.")
+    columns = problem.source().columns
+    if columns is None:
+        raise ValueError("The number of variables cannot be told from the data: give x0.")
+    return np.zeros(columns)

@@ -13,13 +13,13 @@ import numpy as np
 
 from mossp._base.budget import Budget, Clock
 from mossp._base.interrupt import Interrupt
-from mossp._base.keys import Purpose, generator, jax_keys
+from mossp._base.keys import Purpose, generator
 from mossp._base.programs import compiled as with_programs
 from mossp._base.structure import Structure, with_dtype
 from mossp.certificates.feasibility import different_starts, phase_one, violation
-from mossp.data import Finite, Sampler, Stream, map_rows
+from mossp.data import Source, filled
 from mossp.engine import steps as compiled
-from mossp.engine.draws import Draws, stack
+from mossp.engine.draws import Draws
 from mossp.engine.fingerprint import fingerprint
 from mossp.engine.loop import Events, Loop, Position, Shard, shard_sizes
 from mossp.engine.progress import Bar
@@ -28,6 +28,7 @@ from mossp.engine.watch import Record, Watch
 from mossp.measuring import step_sizes
 from mossp.measuring.estimate import estimate_at, hessian_products, sample_draws
 from mossp.methods import Method
+from mossp.methods.penalty import NoPenalty
 from mossp.newton.attempts import Attempts, Polishing
 from mossp.oracles import Oracles
 from mossp.problem import Problem
@@ -46,6 +47,7 @@ PyTree = Any
 Variants = list[tuple[Method, Rule]]
 
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
+TRACE_BATCHES = 4  # the same for batches that come in one order
 NEARER = 0.5  # of the way to where phase one leads, while the loss is not finite there
 
 
@@ -175,20 +177,19 @@ def prepare_loop(
 ) -> tuple[Loop, Position]:  # fmt: skip
     """The loop and where it begins; replicas are shared out over the cores."""
     oracles, momentum = a.oracles, a.method.momentum
-    stream = problem.data if isinstance(problem.data, Stream) else None
+    source = problem.source(a.dtype)
     every = np.broadcast_to(start, (a.replicas, len(start)))
     if a.starts > 1:
         every = different_starts(oracles, start, a.starts, 1e-8, a.seed).astype(a.dtype)
     context = Context(oracles, np.asarray(1 / (1 + extra), a.dtype))
     shards, carries, first = [], [], 0
-    for size in shard_sizes(a.replicas, one_reader=stream is not None):
-        source = stream or oracles.source
+    for size in shard_sizes(a.replicas, one_reader=source.sequential):
         draws = Draws(source, a.seed, first, size, a.drawn, a.dtype, shared)
         # The last shard may hold replicas that do not count: any setting will do for them.
         chosen = [settings[min(r, len(settings) - 1)] for r in range(first, first + size)]
         method, schedule = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
         points = every[np.minimum(np.arange(first, first + size), a.replicas - 1)]
-        d0 = first_estimate(a, stream, extra, draws, points)
+        d0 = first_estimate(a, source, extra, draws, points)
         carries.append(compiled.start(context, method, schedule, jnp.asarray(points), d0))
         shards.append(Shard(context, draws, a.drawn))
         first += size
@@ -210,7 +211,7 @@ def tuner_of(a: Arguments, draws: PyTree) -> step_sizes.Tuner:
         draws=draws,
         K=np.asarray(a.steps, a.dtype),
         target=np.asarray(step_sizes.violation_target(a.tol, a.steps), a.dtype),
-        settled=np.asarray(a.tol / 2, a.dtype),
+        arrived=np.asarray(a.tol / 2, a.dtype),
         k=np.asarray(0, np.int32),
         shorten=np.asarray(getattr(a.rule, "shorten", 1.0), a.dtype),
     )
@@ -223,7 +224,8 @@ def setting(a: Arguments, method: Method, rule: Rule, constants: Any) -> tuple[M
     schedule = with_alpha(rule.schedule(momentum, max(a.steps, 1), constants), momentum)
     if rule.relative and not rule.tuned:
         L = rule.smoothness(momentum, constants)
-        stable = 1 / L if method.multipliers == 0 else schedule.mu  # no penalty shortens it
+        unpenalised = isinstance(method.penalty, NoPenalty)  # none shortens the step
+        stable = 1 / L if unpenalised else schedule.mu
         schedule = schedule.sized(*method.sizes(L, stable))
     return with_dtype((method, schedule), a.dtype, real=True)
 
@@ -248,7 +250,7 @@ def within_domain(a: Arguments, given: np.ndarray, x: np.ndarray, notes: list[st
     while part > NEARER**20:
         point = (given + part * (x - given)).astype(a.dtype)
         point = x.astype(a.dtype) if part == 1 else point
-        if not a.oracles.exact or np.isfinite(compiled.objective(a.oracles, point)):
+        if not a.oracles.finite_sum or np.isfinite(compiled.objective(a.oracles, point)):
             if part < 1:
                 notes.append("The loss is not finite at the feasible point next to x0.")
             return point
@@ -257,17 +259,18 @@ def within_domain(a: Arguments, given: np.ndarray, x: np.ndarray, notes: list[st
 
 
 def first_estimate(
-    a: Arguments, stream: Stream | None, extra: int, draws: Draws, points: np.ndarray
+    a: Arguments, source: Source, extra: int, draws: Draws, points: np.ndarray
 ) -> jax.Array:
     """d_0 of these replicas. The number of draws is rounded up, so that their shape stays."""
     room = max(8, 1 << max(extra - 1, 0).bit_length())
-    if stream is not None:
-        batches = stream.take(extra) or stream.peek()
-        padded = batches + batches[-1:] * (room - len(batches))
-        each = [with_dtype(stack(padded), a.dtype)]
+    if source.sequential:
+        rng = generator(a.seed, Purpose.INITIAL)
+        drawn = source.draw(rng, extra, a.drawn)
+        drawn = source.sample(rng, 1, a.drawn) if drawn is None else drawn
+        each = [filled(drawn, room)]
     else:
         each = [
-            a.oracles.source.draw(generator(a.seed, Purpose.INITIAL, r), room, a.drawn)
+            source.draw(generator(a.seed, Purpose.INITIAL, r), room, a.drawn)
             for r in ([0] if draws.shared else draws.numbers)
         ]
     same = draws.shared and a.starts == 1
@@ -284,21 +287,19 @@ def first_estimate(
 
 def trace_rows(problem: Problem, a: Arguments) -> tuple[PyTree, int]:
     """(a batch that stands for the data, its size); (None, N) where all of it is used."""
-    source, N = a.oracles.source, problem.samples
-    if isinstance(problem.data, Stream):
-        peeked = [with_dtype(batch, a.dtype) for batch in problem.data.peek(4)]
-        rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *peeked)
+    source, rng = problem.source(a.dtype), generator(0, Purpose.TRACE)
+    if source.sequential:
+        rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *source.peek(TRACE_BATCHES))
         return rows, len(jax.tree.leaves(rows)[0])
-    if isinstance(source, Finite) and N is not None and N > TRACE_ROWS:
-        chosen = generator(0, Purpose.TRACE).choice(N, TRACE_ROWS, replace=False)
-        chosen.sort()
-        return map_rows(lambda v: jnp.asarray(np.asarray(v)[chosen]), source.arrays), TRACE_ROWS
-    if isinstance(source, Sampler):
-        key = jax_keys(generator(0, Purpose.TRACE))
-        return _sample(a.oracles, key, TRACE_ROWS), TRACE_ROWS
-    return None, N or 1
+    if not source.finite_sum:
+        draw = jax.tree.map(lambda d: d[0], source.draw(rng, 1, TRACE_ROWS))
+        return _sample(a.oracles, draw, TRACE_ROWS), TRACE_ROWS
+    N = source.rows
+    if N is None or N <= TRACE_ROWS:
+        return None, N or 1
+    return source.take_rows(np.sort(rng.choice(N, TRACE_ROWS, replace=False))), TRACE_ROWS
 
 
 @with_programs(static_argnums=2)
-def _sample(oracles: Oracles, random_key: jax.Array, count: int) -> PyTree:
-    return oracles.source.batch(random_key, count)
+def _sample(oracles: Oracles, draw: PyTree, count: int) -> PyTree:
+    return oracles.source.batch(draw, count)

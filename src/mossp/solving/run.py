@@ -17,7 +17,7 @@ from mossp._base.archive import CheckpointError
 from mossp._base.budget import Clock
 from mossp.certificates.certificate import certificate
 from mossp.certificates.feasibility import on_host
-from mossp.certificates.stationarity import exact_certificate
+from mossp.certificates.stationarity import shortest_certificate
 from mossp.engine.loop import FIRST_CHUNK, Chunk
 from mossp.engine.steps import Observation
 from mossp.newton.attempts import Observer
@@ -28,7 +28,7 @@ from mossp.solving.state import Ended, State, save
 
 CHECKPOINT_SECONDS = 10.0
 KINK = 1e-6  # of x: the slopes of g differ by much more than this part of them only across a kink
-SETTLING = 0.02  # the last change of F, relative to all of it
+LEVEL = 0.02  # the last change of F, relative to all of it
 
 
 def run(p: Prepared, state: State, each: Callable[[State], None] = lambda state: None) -> State:
@@ -172,7 +172,7 @@ def solved_at_start(p: Prepared, state: State) -> State:
         return state
     judged = p.watch.judged(state.position, a.drawn)
     gradient = jnp.asarray(judged[0].gradient, x.dtype)
-    solved = exact_certificate(p.oracles, x, gradient).is_kkt(a.tol, relative=True)
+    solved = shortest_certificate(p.oracles, x, gradient).is_kkt(a.tol, relative=True)
     if not solved or at_kink(p.oracles, p.start):
         return state
     proved = np.array([r.objective for r in judged], np.float64)
@@ -202,7 +202,7 @@ def polished_early(p: Prepared, state: State) -> State:
     a, k, given_up = p.arguments, state.k, state.record.given_up
     if not (a.polish and a.chosen and k in p.loop.events.retune_at) or state.ended is not None:
         return state
-    if not (k == 0 and p.oracles.convex) and not state.record.settling(SETTLING):
+    if not (k == 0 and p.oracles.convex) and not state.record.levels_off(LEVEL):
         return state
     xs = p.watch.outputs(state.record, state.position, "last").x
     done = p.polishing.attempt(state.attempts, k, xs, given_up, observed(p, state))

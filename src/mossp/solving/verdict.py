@@ -29,7 +29,7 @@ from mossp.certificates.feasibility import (
     violation,
 )
 from mossp.certificates.fresh import decided, sample_count
-from mossp.certificates.stationarity import exact_certificate
+from mossp.certificates.stationarity import shortest_certificate
 from mossp.newton.meter import Meter
 from mossp.newton.recession import ADVICE, leads_to_infinity
 from mossp.oracles import Oracles
@@ -70,13 +70,13 @@ def judge(
     oracles: Oracles, ending: Ending, *, tol: float, batch_size: int, fresh: PyTree,
     more: Callable[[int], PyTree] = lambda number: None, most: int = 0,
 ) -> Verdict:  # fmt: skip
-    """`fresh` are draws that no step has seen; None where gradients are exact or none are left.
+    """`fresh` are draws that no step has seen; None where gradients are full or none are left.
 
     `more(number)` gives further ones, so that up to `most` samples decide where the first leave it
     open. Where the run ends infeasible, the point of least violation that is known takes the place
     of `ending.outputs.x[best]`.
     """
-    usable = oracles.exact or fresh is not None
+    usable = oracles.finite_sum or fresh is not None
     count = len(ending.lost)
 
     def evaluate() -> tuple[Residuals, Residuals]:
@@ -91,21 +91,21 @@ def judge(
         return jax.tree.map(lambda a: a[:count], judged), jax.tree.map(lambda a: a[count:], judged)
 
     r, wide = evaluate()
-    samples = None if oracles.exact else sample_count(fresh, batch_size)
+    samples = None if oracles.finite_sum else sample_count(fresh, batch_size)
     bad = ending.lost | ~np.isfinite(r.objective if usable else r.feasibility)
     relative = r.feasibility / r.scales.feasibility
     best = best_replica(r.objective, relative, bad | ending.diverged, tol)
     one, x = jax.tree.map(lambda a: a[best], r), jnp.asarray(ending.outputs.x[best])
     if bad[best]:
         cert = unproved(oracles, one, samples)
-    elif oracles.exact:
+    elif oracles.finite_sum:
         cert = strongest(oracles, x, one, tol)
     else:
         cert = decided(oracles, x, one, samples or 0, more, most, tol, batch_size)
 
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol, relative=True)
     endless = False
-    if success and oracles.exact:
+    if success and oracles.finite_sum:
         endless = leads_to_infinity(oracles, x, one.q, tol, Meter() if ending.polished else None)
     if endless:
         success, ending.diverged[best] = False, True
@@ -120,9 +120,9 @@ def judge(
         moved = jax.tree.map(lambda a: a[best], evaluate()[0])
         r.objective[best], r.feasibility[best] = moved.objective, moved.feasibility
         cert = unproved(oracles, moved, samples)
-        if oracles.exact and np.isfinite(moved.gradient).all():
+        if oracles.finite_sum and np.isfinite(moved.gradient).all():
             x = jnp.asarray(ending.outputs.x[best])
-            cert = exact_certificate(oracles, x, jnp.asarray(moved.gradient, x.dtype))
+            cert = shortest_certificate(oracles, x, jnp.asarray(moved.gradient, x.dtype))
         if known.stuck:
             status, said = Status.INFEASIBLE_STATIONARY, conflict(oracles, known.x)
         else:
@@ -151,8 +151,8 @@ def strongest(oracles: Oracles, x: Any, one: Residuals, tol: float) -> Certifica
     cert = certificate(oracles, one, None, "witness")
     if cert.is_kkt(tol, relative=True):
         return cert
-    exact = exact_certificate(oracles, x, jnp.asarray(one.gradient, x.dtype))
-    return exact if exact.worst_relative < cert.worst_relative else cert
+    shortest = shortest_certificate(oracles, x, jnp.asarray(one.gradient, x.dtype))
+    return shortest if shortest.worst_relative < cert.worst_relative else cert
 
 
 def best_known(oracles: Oracles, ending: Ending, best: int, tol: float) -> Restoration | None:
@@ -182,7 +182,7 @@ def without_gradient(oracles: Oracles, w: Witness) -> Residuals:
 
     def one(x: Any, y: Any) -> Residuals:
         c, J = constraints_and_jacobian(oracles, x)
-        violated = oracles.active(c)
+        violated = oracles.positive_part(c)
         nan = jnp.full((), jnp.nan, x.dtype)
         one = jnp.ones((), x.dtype)
         return Residuals(

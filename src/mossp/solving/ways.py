@@ -68,7 +68,7 @@ def worth_more(a: Arguments, oracles: Oracles, first: Result) -> bool:
     if first.status in FAILED:
         return True
     work = a.steps * a.batch_size * oracles.structure.size
-    return first.status in SHORT and not a.limited and oracles.exact and work <= SMALL
+    return first.status in SHORT and not a.limited and oracles.finite_sum and work <= SMALL
 
 
 def further(a: Arguments, oracles: Oracles, first: Result) -> Iterator[Way]:

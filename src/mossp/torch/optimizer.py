@@ -197,7 +197,7 @@ class MoSSP(torch.optim.Optimizer):
         if self._dual is not None and self._lam is not None:
             lam = self._lam + self._dual * self.rho * self._weights * self._c()
             self._lam_before = self._lam
-            self._lam = self._active(lam).clamp(-self._bound, self._bound)
+            self._lam = self._positive_part(lam).clamp(-self._bound, self._bound)
         self._k += 1
         return loss
 
@@ -286,14 +286,14 @@ class MoSSP(torch.optim.Optimizer):
         self._m_E = sum(leaf.numel() for leaf in parts.get("equality", []))
         return joined([t for part in parts.values() for t in part])
 
-    def _active(self, c: Tensor) -> Tensor:
+    def _positive_part(self, c: Tensor) -> Tensor:
         """(c_E, [c_I]_+), and likewise for multipliers, which are nonnegative on c_I."""
         return torch.cat([c[: self._m_E], c[self._m_E :].clamp(min=0.0)])
 
     def _q(self, c: Tensor) -> Tensor:
         if self._dual is None or self._lam is None:
-            return self._active(self.rho * c)
-        return self._active(self._lam + self.rho * self._weights * c)
+            return self._positive_part(self.rho * c)
+        return self._positive_part(self._lam + self.rho * self._weights * c)
 
     def _pulls(self, vectors: list[Vector]) -> tuple[list[Tensor], list[list[Tensor] | None]]:
         """c(x) and J(x) q, by one backward pass that fires no hooks of DistributedDataParallel."""
@@ -310,7 +310,7 @@ class MoSSP(torch.optim.Optimizer):
     @torch.no_grad()
     def violation(self) -> float:
         """||(c_E(x), [c_I(x)]_+)|| at the current point."""
-        return float(norm(self._active(self._c())))
+        return float(norm(self._positive_part(self._c())))
 
     @property
     def multipliers(self) -> dict[str, Any]:

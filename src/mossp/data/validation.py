@@ -1,0 +1,74 @@
+"""What a user gives as data, checked and made a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.sparse
+
+from mossp._base.validation import hides_entries
+from mossp.data.finite import Finite
+from mossp.data.protocol import Source
+from mossp.data.sources import NoData
+
+PyTree = Any
+
+
+def as_source(data: Any, check: Callable[[PyTree], None]) -> Source:
+    """A source as it is, None as no data, arrays as a copy: later changes do not reach it.
+
+    `check` sees all of the rows, in NumPy, before they are copied.
+    """
+    if data is None:
+        return NoData()
+    if isinstance(data, Finite):  # kept by another problem, of which this one is a copy
+        check(data.on_host())
+        return data
+    if isinstance(data, Source):
+        return data
+    arrays, N = checked_rows(data)
+    check(arrays)
+    with jax.enable_x64(True):
+        return Finite.of(arrays, N, np.float64)
+
+
+def checked_rows(data: PyTree) -> tuple[PyTree, int]:
+    """NumPy arrays and scipy.sparse matrices with a common number of finite rows."""
+    leaves, treedef = jax.tree.flatten(data, is_leaf=scipy.sparse.issparse)
+    if not leaves:
+        raise ValueError("data is empty: give arrays with one row a sample, or None.")
+    arrays = []
+    for leaf in leaves:
+        sparse = scipy.sparse.issparse(leaf)
+        if hides_entries(leaf):
+            raise ValueError(
+                "data has masked entries, which are missing values: remove or impute these rows "
+                "first."
+            )
+        a: Any = leaf if sparse else np.asarray(leaf)
+        if a.dtype.kind not in "fiub" or a.ndim == 0:
+            raise TypeError(
+                "data must be numeric arrays with one row a sample, but an array of type "
+                f"{a.dtype} and shape {a.shape} was given."
+            )
+        stored = a.tocsr().data if sparse else a
+        if stored.dtype.kind == "f":
+            bad = int(stored.size - np.isfinite(stored).sum())
+            if bad:
+                raise ValueError(
+                    f"data has {bad} NaN or infinite value{'s' * (bad > 1)} in the array of "
+                    f"shape {a.shape}: remove or impute these rows first."
+                )
+        arrays.append(a)
+    rows = [a.shape[0] for a in arrays]
+    if len(set(rows)) > 1:
+        shapes = ", ".join(str(a.shape) for a in arrays)
+        raise ValueError(
+            f"The arrays of data must have the same number of rows, but their shapes are {shapes}."
+        )
+    if rows[0] == 0:
+        raise ValueError("data has no rows: at least one sample is needed.")
+    return jax.tree.unflatten(treedef, arrays), rows[0]
