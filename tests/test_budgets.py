@@ -14,6 +14,8 @@ import pytest
 import mossp
 import mossp.engine.loop
 from mossp import METHODS, SVRG, Status
+from mossp._base.budget import Budget
+from mossp.newton.attempts import Attempts, Polishing
 from mossp.newton.residual import KKT
 from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
 from mossp.solving.arguments import checked_tol
@@ -355,6 +357,45 @@ def test_polishing_is_counted_in_seconds_and_ends_with_them(monkeypatch):
     r = mossp.solve(problem, START, **given, seconds=0.35)
     assert 0.1 <= r.seconds <= 0.35 + 1.0 and r.steps == 20
     assert "not polished" not in r.message
+
+
+def test_early_polishing_leaves_time_for_the_steps(monkeypatch):
+    evaluate = KKT.evaluate
+
+    def wait(self, x, q, t):
+        time.sleep(0.05)
+        return evaluate(self, x, q, t)
+
+    point, kept = np.asarray(START, float)[None], np.zeros(1, bool)
+    with jax.enable_x64(True):
+        oracles = mossp.Problem(wavy, X, mossp.MCP(0.01, 3.0), equality=ball).oracles(START)
+        Polishing.of(oracles, 1e-30).relaxed(Attempts(), point[0])  # compiles
+        monkeypatch.setattr(KKT, "evaluate", wait)
+        budget = Budget(limit=4.0)
+        polishing = Polishing.of(oracles, 1e-30, budget)
+        done = polishing.relaxed(Attempts(), point[0])
+        assert budget.seconds() <= 3.0
+        polishing.attempt(done, 1, point, kept)
+        assert not budget.late
+
+
+def test_polishing_is_compiled_before_the_clock_starts(monkeypatch):
+    """The steps are known to a process, and polishing is not: only the clock may not feel it."""
+    problem = mossp.Problem(wavy, X, mossp.MCP(0.02, 3.0), equality=ball)
+    given = {"method": "mossp-p", "steps": 20, "tol": 1e-10, "seconds": 60.0}
+    mossp.solve(problem, START, **given)
+    compiling, compile = [], Polishing.compile
+
+    def noted(self, x):
+        compiling.append(time.perf_counter())
+        compile(self, x)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(Polishing, "compile", noted)
+    r = mossp.solve(problem, START, **given, polish=True)
+    assert len(compiling) == 1 and r.compile_seconds >= 0.5
+    mossp.solve(problem, START, **{**given, "seconds": None}, polish=True)
+    assert len(compiling) == 1  # nobody waits
 
 
 def test_a_resumed_run_has_spent_no_negative_time_compiling(tmp_path):

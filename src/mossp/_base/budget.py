@@ -84,6 +84,15 @@ class Budget:
         """The same budget, whose reports go to this observer."""
         return dataclasses.replace(self, observer=observer)
 
+    def within(self, part: float) -> Budget:
+        """Only this part of the time that is left, for what must leave some to others.
+
+        >>> round(Budget(limit=100.0).within(0.5).limit)
+        50
+        """
+        now = self.seconds()
+        return dataclasses.replace(self, limit=now + part * (self.limit - now))
+
     def seconds(self) -> float:
         return self.clock.seconds()
 

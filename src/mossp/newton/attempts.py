@@ -7,6 +7,7 @@ goes on as long as it pays, and what has not paid is limited by a multiple of wh
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from mossp._base import layout
 from mossp._base.budget import PRODUCT, Budget, UsedUp
 from mossp.certificates.certificate import Witness
 from mossp.newton.candidates import from_strong, spliced
-from mossp.newton.globalization import Polished, polish
+from mossp.newton.globalization import Polished, compile_steps, polish
 from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
 from mossp.newton.residual import row_count
@@ -38,6 +39,7 @@ PREFERRED = (
 SHARE = 20
 # and in any case this many divided by the number of variables: some ten seconds.
 LITTLE = 10**10
+EARLY = 0.5  # of the time that is left may be spent before the last steps: they come first
 FEWEST_PASSES = 4  # over the data: an attempt that cannot afford them is not begun
 SPENT = 4  # numbers kept: gradients, Hessian products, the step of the last attempt, cost in vain
 
@@ -56,7 +58,6 @@ class Attempts(NamedTuple):
     tried: int = -1  # the step at which it was tried last
     in_vain: int = 0  # what attempts have cost that led nowhere
     ended: str = ""  # what was used up by the last attempt that was cut short
-    least_seconds: float = 0.0  # that a first attempt may take to compile: as long as the steps
 
     @property
     def cost(self) -> int:
@@ -74,9 +75,9 @@ class Attempts(NamedTuple):
             steps = max(found.steps for found in self.found.values())
             polished = f"Polished by {steps} Newton step{'s' * (steps != 1)}."
             return f"{polished} {PREFERRED}" if self.preferred is not None else polished
-        if self.cost == 0:
-            return "It ended early, and was not polished."
         why = f": {self.ended}" if self.ended else ""
+        if self.cost == 0:
+            return f"It was not polished{why}." if why else "It ended early, and was not polished."
         if self.candidate is not None:
             return (
                 f"This is the answer that the convex part leads to; polishing the run ended{why}."
@@ -167,12 +168,17 @@ class Polishing:
         affordable = np.inf if oracles.relaxable else limited
         return cls(oracles, tol, budget or Budget(), affordable)
 
-    def possible(self, done: Attempts) -> bool:
-        """Whether the budget has room for an attempt."""
+    def compile(self, x: np.ndarray) -> None:
+        """Before the clock starts: a program cannot be left half compiled when time is up."""
+        with contextlib.suppress(UsedUp):  # by a signal
+            compile_steps(self.oracles, x, Budget(interrupt=self.budget.interrupt))
+
+    def lacking(self, done: Attempts) -> str:
+        """What the budget has too little of for an attempt; "" where there is room for one."""
+        if self.budget.late:
+            return "the time was used up"
         passes = FEWEST_PASSES * row_count(self.oracles)
-        seconds = self.budget.limit - self.budget.seconds()
-        first = 0.0 if done.tried >= 0 else done.least_seconds
-        return seconds > first and done.cost + passes <= self.budget.samples
+        return "" if done.cost + passes <= self.budget.samples else "the gradients were used up"
 
     def attempt(
         self, done: Attempts, k: int, xs: np.ndarray, given_up: np.ndarray,
@@ -180,16 +186,20 @@ class Polishing:
     ) -> Attempts:  # fmt: skip
         """Polish every replica that is neither given up nor polished already."""
         # Tried already, perhaps by the run that this one resumes?
-        if (k == done.tried and not last) or not self.possible(done):
-            return done
+        lacking = self.lacking(done)
+        if (k == done.tried and not last) or lacking:
+            return done._replace(ended=lacking) if last else done
         attempts, found = [], dict(done.found)
         patient = last or (k == 0 and self.oracles.convex)
+        budget = self.budget if last else self.budget.within(EARLY)
         for r in np.flatnonzero(~given_up).tolist():
             if r in found:
                 continue
-            polished = self._polish(done, self.oracles, xs[r], patient, observer, r, last)
+            polished = self._polish(
+                done, self.oracles, xs[r], patient, observer, budget, replica=r, last=last
+            )
             attempts.append(polished)
-            done = done._replace(ended=polished.ended or done.ended)
+            done = done._replace(ended=polished.ended if last else polished.ended or done.ended)
             if polished.residual <= self.tol or (last and polished.improved):
                 found[r] = polished
         done = self._counted(done, attempts, self.tol)._replace(found=found)
@@ -202,12 +212,12 @@ class Polishing:
 
     def relaxed(self, done: Attempts, x: np.ndarray, observer: Observer | None = None) -> Attempts:
         """With the best critical point that answers without -g lead to."""
-        small = row_count(self.oracles) * len(x) <= FEW_NUMBERS
+        small, budget = row_count(self.oracles) * len(x) <= FEW_NUMBERS, self.budget.within(EARLY)
         for part in PARTS if small else PARTS[1:2]:
             convex = self.oracles.relaxed(np.asarray(part, x.dtype))
-            done, answer = self._newton(done, convex, x, observer)
+            done, answer = self._newton(done, convex, x, observer, budget)
             x = answer.witness.x
-            done, answer = self._newton(done, self.oracles, x, observer)
+            done, answer = self._newton(done, self.oracles, x, observer, budget)
             done = self._considered(done, answer)
         return done
 
@@ -222,7 +232,7 @@ class Polishing:
             oracles: Oracles, x: np.ndarray, tol: float | None = None, patient: bool = True
         ) -> Polished:
             nonlocal done
-            done, found = self._newton(done, oracles, x, observer, tol, patient)
+            done, found = self._newton(done, oracles, x, observer, self.budget, tol, patient)
             return found
 
         def endless(found: Polished) -> bool:
@@ -231,7 +241,7 @@ class Polishing:
             return answer
 
         def stopped() -> bool:
-            return self.budget.received or not self.possible(done)
+            return self.budget.received or bool(self.lacking(done))
 
         regularizer = self.oracles.regularizer
         if regularizer.counted(len(x)) and not stopped():
@@ -249,10 +259,10 @@ class Polishing:
 
     def _newton(
         self, done: Attempts, oracles: Oracles, x: np.ndarray, observer: Observer | None,
-        tol: float | None = None, patient: bool = True,
+        budget: Budget, tol: float | None = None, patient: bool = True,
     ) -> tuple[Attempts, Polished]:  # fmt: skip
         """Polishing at the run's expense, for a candidate."""
-        found = self._polish(done, oracles, x, patient, observer, tol=tol)
+        found = self._polish(done, oracles, x, patient, observer, budget, tol=tol)
         done = done._replace(ended=found.ended or done.ended)
         return self._counted(done, [found], tol or self.tol), found
 
@@ -277,14 +287,16 @@ class Polishing:
 
     def _polish(
         self, done: Attempts, oracles: Oracles, x: np.ndarray, patient: bool,
-        observer: Observer | None, replica: int = 0, last: bool = False, tol: float | None = None,
+        observer: Observer | None, budget: Budget, replica: int = 0, last: bool = False,
+        tol: float | None = None,
     ) -> Polished:  # fmt: skip
         """One attempt, within what is affordable: half of that is kept for the last one."""
         half = self.affordable / 2
         patience = half if last else max(half - done.in_vain, 0) / 2
         report = None if observer is None else lambda *seen: observer(replica, *seen)
-        budget = self.budget.observed(report)
-        return polish(oracles, x, tol or self.tol, patient, budget, patience, done.cost, last)
+        return polish(
+            oracles, x, tol or self.tol, patient, budget.observed(report), patience, done.cost, last
+        )
 
     def _counted(self, done: Attempts, attempts: list[Polished], tol: float) -> Attempts:
         """With what attempts have cost, side by side in as many replicas."""

@@ -22,12 +22,12 @@ import numpy as np
 from mossp._base.budget import Budget, UsedUp
 from mossp.certificates.certificate import Witness
 from mossp.certificates.feasibility import into_domain
-from mossp.newton.hessian import is_dense
+from mossp.newton.hessian import COLUMNS, is_dense, unit_rows
 from mossp.newton.meter import Meter
 from mossp.newton.proximal import minimum, model_step
 from mossp.newton.residual import KKT, Evaluation, row_count
 from mossp.newton.search import Search
-from mossp.newton.system import direction
+from mossp.newton.system import derivative, direction
 from mossp.oracles import Oracles
 
 Vector = Any
@@ -159,7 +159,7 @@ def follow(search: Search, x: np.ndarray, tol: float, patient: bool, most: int) 
         long = 1 / L if np.isfinite(L) and L > 0 else 1.0
         t = SHORT * long
         first = best = at = with_least_multipliers(search, first, t)
-        meter.note(first.residual)
+        meter.note(*reached(first))
         if patient and is_dense(len(x)):  # compiled with the rest, not by the run that needs it
             minimum(search, at, np.eye(len(x)) / long)
         while steps < most:
@@ -173,14 +173,37 @@ def follow(search: Search, x: np.ndarray, tol: float, patient: bool, most: int) 
                 break
             steps += 1
             best = after if patient or after.residual < best.residual else best
-            meter.note(after.residual)
-            meter.budget.report(after.x, after.F, after.violation, after.residual)
+            meter.note(*reached(after))
             if arrived(search, at, after, tol):
                 break
             at = after
     except UsedUp as reason:
         ended = str(reason)
     return Path(first, best, steps, t, ended)
+
+
+def reached(at: Evaluation) -> tuple[np.ndarray, float, float, float]:
+    """What those who look on are told."""
+    return at.x, at.F, at.violation, at.residual
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def compile_steps(oracles: Oracles, x: Vector, budget: Budget) -> None:
+    """Run what steps need once at x, for those who must not wait for the compiler later."""
+    x = np.asarray(x)
+    kkt = KKT(oracles, x.dtype)
+    search = Search.of(kkt, Meter(budget))
+    at = kkt.evaluate(x, np.zeros(oracles.m), 1.0)
+    if not np.isfinite(at.residual) or not np.isfinite(at.J).all():
+        return
+    L = search.hessian.norm(at)
+    long = 1 / L if np.isfinite(L) and L > 0 else 1.0
+    at = with_least_multipliers(search, at, SHORT * long)
+    some = unit_rows(np.arange(min(len(x), COLUMNS)), len(x))
+    search.hessian.products(at, some)
+    derivative(kkt, at, some)
+    one = np.eye(len(x)) if is_dense(len(x)) else np.ones(())
+    minimum(search, at, one / long, most=1)
 
 
 def with_least_multipliers(search: Search, at: Evaluation, t: float) -> Evaluation:

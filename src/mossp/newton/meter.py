@@ -6,6 +6,8 @@ product of one sample's Hessian with a vector counts as PRODUCT of them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mossp._base.budget import PRODUCT, Budget, UsedUp
@@ -40,6 +42,7 @@ class Meter:
         self.gradients = 0  # samples differentiated
         self.products = 0  # samples behind Hessian-vector products
         self.mark = (np.inf, 0.0)  # the last residual that was enough progress, and its cost
+        self.reached: tuple[Any, ...] | None = None  # what is reported: x, F, violation, residual
 
     @property
     def cost(self) -> int:
@@ -47,6 +50,7 @@ class Meter:
 
     def pay(self, gradients: int = 0, products: int = 0) -> None:
         """Count a pass over the data that is about to be made, or raise UsedUp."""
+        self.report()
         ahead = self.cost + gradients + PRODUCT * products
         self.budget.allow(self.before + ahead + self.reserve)
         if ahead - self.mark[1] > self.patience:
@@ -60,9 +64,17 @@ class Meter:
 
     def check(self) -> None:
         """Raise UsedUp if time or samples have run out, before work that takes no samples."""
+        self.report()
         self.budget.allow(self.before + self.cost)
 
-    def note(self, residual: float) -> None:
-        """Let patience begin anew where the residual has fallen enough."""
+    def note(self, x: np.ndarray, F: float, violation: float, residual: float) -> None:
+        """Report a point; patience begins anew where its residual has fallen enough."""
         if residual <= PROGRESS * self.mark[0]:
             self.mark = (residual, self.cost)
+        self.reached = x, F, violation, residual
+        self.report()
+
+    def report(self) -> None:
+        """Within a step, too: one on many variables takes far longer than a report may wait."""
+        if self.reached is not None:
+            self.budget.report(*self.reached)

@@ -112,8 +112,10 @@ def positive(H: np.ndarray) -> np.ndarray:
     return H if values[0] >= 0 else (vectors * np.abs(values)) @ vectors.T
 
 
-def minimum(search: Search, at: Evaluation, M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The minimum of a model, and its multipliers.
+def minimum(
+    search: Search, at: Evaluation, M: np.ndarray, most: int = MODEL_STEPS
+) -> tuple[np.ndarray, np.ndarray]:
+    """The minimum of a model, and its multipliers, by `most` steps.
 
     Multipliers are bounded by nu, so that a model has a minimum also where the linearised
     constraints contradict each other; nu is raised where that keeps it from feasible points.
@@ -125,7 +127,7 @@ def minimum(search: Search, at: Evaluation, M: np.ndarray) -> tuple[np.ndarray, 
         parts: Any = (at.x, at.gradient, at.c, at.J, M, 1 / L, penalty.nu * lengths)
         model = Model(*(np.asarray(a, dtype) for a in parts))
         begin = Descent.begin(model.x, np.asarray(at.q, dtype))
-        x, q, left = descend(search, model, begin, MODEL_STEPS if M.ndim else 1)
+        x, q, left = descend(search, model, begin, most if M.ndim else 1)
         if left <= VIOLATION_LEFT * at.violation or not at.violation:
             break
         penalty.require(RAISE * penalty.nu)

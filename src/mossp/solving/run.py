@@ -7,6 +7,7 @@ written. Each of these takes the state and hands back the next one.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -36,6 +37,9 @@ def run(p: Prepared, state: State, each: Callable[[State], None] = lambda state:
 
     `each` is called with every state that is recorded in the trace.
     """
+    if p.arguments.polish and p.arguments.seconds < math.inf:
+        with p.budget.clock.paused():
+            p.polishing.compile(p.start)
     state = before_the_first_step(p, state)
     state = compiled(p, state)
     return iterated(p, state, each)
@@ -56,14 +60,13 @@ def before_the_first_step(p: Prepared, state: State) -> State:
 
 def compiled(p: Prepared, state: State) -> State:
     """With all programs that steps need; their compilation is not on the clock."""
-    spent, compiling = p.budget.seconds(), Clock()
+    spent = p.budget.seconds()
     with p.budget.clock.paused():
         going = state.k < p.arguments.steps and state.ended is None
         if p.watch.first.finite.all() and going:
             state = state._replace(position=p.loop.compile(state.position))
     took = time.perf_counter() - p.began - (spent - p.seconds_before)
-    attempts = state.attempts._replace(least_seconds=compiling.seconds())
-    return state._replace(attempts=attempts, compile_seconds=took)
+    return state._replace(compile_seconds=took)
 
 
 def iterated(p: Prepared, state: State, each: Callable[[State], None]) -> State:

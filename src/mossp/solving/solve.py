@@ -53,7 +53,8 @@ def solve(
     steps, gradients, seconds
                 the budget: whichever is used up first. A gradient is one sample differentiated; a
                 Hessian-vector product of one sample, in polishing, counts as two. Half of
-                `gradients` is kept for polishing. `seconds` do not count compilation before the run
+                `gradients` is kept for polishing. `seconds` do not count compilation, which
+                comes before the run
     batch_size  samples a step: 32, or all where there are fewer
     schedule    "auto" needs nothing; "theorem", "corollary", "indexed", "paper",
                 "paper-averaging", or a rule from mossp.schedules
