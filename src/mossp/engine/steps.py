@@ -65,7 +65,7 @@ def first_estimate(
 def start(context: Context, method: Method, schedule: Schedule, x0: Vector, d0: Vector) -> Carry:
     """The carry of every replica before the first step.
 
-    The numbers of the method and the schedule, x0 and d0 have one entry a replica.
+    The numbers of the method and the schedule, x0 and d0 have one entry per replica.
     """
     oracles = context.oracles
 
@@ -153,7 +153,7 @@ def refresh_anchor(context: Context, carry: Carry) -> Carry:
 
 
 class Observation(NamedTuple):
-    """What the host looks at between chunks, one value a replica."""
+    """What the host looks at between chunks, one value per replica."""
 
     objective: Any
     violation: Any

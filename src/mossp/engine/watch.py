@@ -1,7 +1,7 @@
 """What is seen of a run: its trace, trouble with NaN or infinity, and the best point met.
 
 A `Record` is a value that grows by observations, and saves and restores itself; a `Watch` makes the
-next record from one, with what it needs to look at a run.
+next record from one, with what it needs to observe a run.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Record(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
-    """What it takes to look at a run."""
+    """What it takes to observe a run."""
 
     oracles: Oracles
     loop: Loop

@@ -90,7 +90,7 @@ def polished(p: Prepared, state: State, outputs: Witness) -> tuple[State, np.nda
     values = np.where(given_up, np.inf, state.proved)
     replaced = state.attempts.into(outputs, values, p.arguments.tol)
     if replaced.any() or not at_start:
-        state = state.said(state.attempts.message)
+        state = state.noted(state.attempts.message)
     return state, replaced
 
 

@@ -40,12 +40,19 @@ SHARE = 5  # a grid point gets this part of the steps that `solve` would take
 class Tuning:
     """What a grid showed. `method` and `schedule` are the winner's, ready for `solve`.
 
-    values       the winner's settings by name
-    merit        its merit
-    table        one row a grid point, best first: its settings, objective, violation (the 1-norm)
-                 and merit; a run that met NaN or left for infinity has an infinite merit
-    at_edge      the settings whose best value is the smallest or largest of several given
-    result       the runs themselves, one replica a grid point, in the grid's order
+    Attributes:
+    ----------
+    values : dict
+        The winner's settings by name.
+    merit : float
+        Its merit.
+    table : list of dict
+        One row per grid point, best first: its settings, objective, violation (the 1-norm) and
+        merit; a run that diverged or met NaN has an infinite merit.
+    at_edge : list of str
+        The settings whose best value is the smallest or largest of several given.
+    result : Result
+        The runs themselves, one replica per grid point, in the grid's order.
     """
 
     method: Method
@@ -81,15 +88,22 @@ def tune(
 ) -> Tuning:
     """Run every combination of the grid's values and pick the one with the lowest merit.
 
-    grid        values by name: fields of the schedule (rho, mu, eta, alpha, ...), of the method
-                (inner, dual, beta, ...) or of its estimator. Left out: rho, step and alpha of
-                `mossp.schedules.Measured`, which are in the problem's own units
-    schedule    the rule whose fields are varied: Measured unless given
-    merit       merit(F, v) of arrays with one entry a grid point, v the 1-norm of the violation;
-                F + v if left out
-    steps, gradients
-                of each point: a fifth of what `solve` would take if left out
+    Parameters
+    ----------
+    grid : mapping, optional
+        Values by name: fields of the schedule (rho, mu, eta, alpha, ...), of the method (inner,
+        dual, beta, ...) or of its estimator. Left out: rho, step and alpha of
+        `mossp.schedules.Measured`, which are in the problem's own units.
+    schedule : Rule, optional
+        The rule whose fields are varied: Measured unless given.
+    merit : callable, optional
+        merit(F, v) of arrays with one entry per grid point, v the 1-norm of the violation; F + v
+        if left out.
+    steps, gradients : int, optional
+        Of each point: a fifth of what `solve` would take if left out.
 
+    Examples:
+    --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0] + x[1], equality=lambda x: x @ x - 2.0)
     >>> best = mossp.tune(problem, np.array([1.0, 0.0]), method="mossp-p", steps=500,

@@ -41,12 +41,18 @@ class Queue(Iterator[PyTree]):
 class Online:
     """MoSSP's steps on batches as they come, one step a batch, in the loop that `solve` uses.
 
-    method      "auto": sqp-dc with recursive momentum, mossp-al beyond 32 constraints
-    schedule    one without a horizon: "indexed", or a rule from mossp.schedules
-
     The first batches also serve to measure constants, so that more than one in the first call is
     better. `state` is all that it takes to go on later: give it as `state` to a new one.
 
+    Parameters
+    ----------
+    method : str or Method
+        "auto": sqp-dc with recursive momentum, mossp-al beyond 32 constraints.
+    schedule : str or Rule
+        One without a horizon: "indexed", or a rule from mossp.schedules.
+
+    Examples:
+    --------
     >>> import jax.numpy as jnp
     >>> rng = np.random.default_rng(0)
     >>> run = Online(lambda x, batch: jnp.mean((batch - x) ** 2), np.zeros(1))

@@ -117,14 +117,22 @@ def path(
 ) -> Path:
     """Solve the problem at every strength of its regulariser, from the strongest to the weakest.
 
-    lams         values of the `lam` of the problem's regulariser
-    x0           where the first one starts: zeros if left out, for a loss of data (X, ...) in as
-                 many variables as X has columns
-    regularizer  lam -> regulariser, for one with no `lam` or with several
-    settings     those of `solve`
-
     The strengths share one compiled program.
 
+    Parameters
+    ----------
+    lams : sequence of float
+        Values of the `lam` of the problem's regulariser.
+    x0 : pytree of arrays, optional
+        Where the first one starts: zeros if left out, for a loss of data (X, ...) in as many
+        variables as X has columns.
+    regularizer : callable, optional
+        lam -> regulariser, for one with no `lam` or with several.
+    **settings
+        Those of `solve`.
+
+    Examples:
+    --------
     >>> import numpy as np, mossp
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 6))

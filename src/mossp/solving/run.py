@@ -80,7 +80,7 @@ def iterated(p: Prepared, state: State, each: Callable[[State], None]) -> State:
         advanced = p.loop.advance(state.position, longest)
         longest, state = advanced.longest, state._replace(position=advanced.position)
         if advanced.ended:
-            state = state.said("The stream has ended.")._replace(ended=Ended.STREAM)
+            state = state.noted("The stream has ended.")._replace(ended=Ended.STREAM)
         rows = len(state.record.history)
         state = observed_between(p, stopped(p, state), advanced.chunks)
         if len(state.record.history) > rows:
@@ -180,7 +180,7 @@ def solved_at_start(p: Prepared, state: State) -> State:
         return state
     proved = np.array([r.objective for r in judged], np.float64)
     state = state._replace(proved=proved, ended=Ended.START)
-    return state.said("The start is a solution already.")
+    return state.noted("The start is a solution already.")
 
 
 def at_kink(oracles: Oracles, x: np.ndarray) -> bool:

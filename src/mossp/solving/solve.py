@@ -48,41 +48,71 @@ def solve(
 ) -> Result:
     """Solve min E[f(x, xi)] + h(x) - g(x) s.t. c_E(x) = 0, c_I(x) <= 0.
 
-    method      "auto" chooses for you and says what; else a name ("mossp-r", "sqp-dc", ...) or an
-                object such as mossp.MoSSP(...). `mossp methods` lists them
-    steps, gradients, seconds
-                the budget: whichever is used up first. A gradient is one sample differentiated; a
-                Hessian-vector product of one sample, in polishing, counts as two. Half of
-                `gradients` is kept for polishing. `seconds` do not count compilation, which
-                comes before the run
-    batch_size  samples a step: 32, or all where there are fewer
-    schedule    "auto" needs nothing; "theorem", "corollary", "indexed", "paper",
-                "paper-averaging", or a rule from mossp.schedules
-    replicas    independent runs from the same x0, side by side; the best one is returned
-    tol         what the certificate must meet for `success`, relative to the size of its terms.
-                Left out, it is 1e-10 for methods that are exact on the data at hand, 1e-2 for the
-                others
-    output      "last", "random" (of which the paper's theorems speak) or "best"
-    dtype       "float64" or "float32"; the caller's JAX configuration is not touched
-    callback    called with a `Progress` some 30 times, and every second while polishing; returning
-                True stops the run
-    checkpoint  a file; the run is saved there, and goes on from there if it is called again with
-                the same problem and settings. resume=False starts anew, "force" ignores that the
-                file came from another problem or other settings
-    trace       how many times the run is looked at; the trace has about as many points
-    polish      Newton's method on the KKT system from the end point, with all of the data: full
-                precision where the support has been found. It comes on top of `steps`, within
-                `gradients` and `seconds`, and is given up where it does not pay; "auto" polishes
-                finite sums, and ends the run as soon as that succeeds
-    starts      so many replicas from different starts, x0 the first of them (the rule is that of
-                `different_starts` in mossp.certificates.feasibility); the best of their answers is
-                returned
+    Parameters
+    ----------
+    problem : Problem
+        f, h - g and the constraints.
+    x0 : pytree of arrays, or Result
+        The start; an earlier result is a warm start.
+    method : str or Method
+        "auto" chooses and says what; else a name ("mossp-r", "sqp-dc", ...) or an object such as
+        mossp.MoSSP(...). `mossp methods` lists them.
+    steps, gradients, seconds : number, optional
+        The budget: whichever is used up first. A gradient is one sample differentiated; a
+        Hessian-vector product of one sample, in polishing, counts as two. Half of `gradients` is
+        kept for polishing. `seconds` do not count compilation, which comes before the run.
+    batch_size : int, optional
+        Samples per step: 32, or all where there are fewer.
+    schedule : str or Rule
+        "auto" needs nothing; "theorem", "corollary", "indexed", "paper", "paper-averaging", or a
+        rule from mossp.schedules.
+    replicas : int
+        Independent runs from the same x0, side by side; the best one is returned.
+    seed : int
+        Random numbers depend on it, the replica and the step alone.
+    tol : float, optional
+        What the certificate must meet for `success`, relative to the size of its terms. Left out,
+        it is 1e-10 for methods that are exact on the data at hand, 1e-2 for the others.
+    output : {"last", "random", "best"}
+        Which point of a run is its answer; the paper's theorems speak of "random".
+    dtype : {"float64", "float32"}
+        The caller's JAX configuration is not touched.
+    callback : callable, optional
+        Called with a `Progress` some 30 times, and every second while polishing; returning True
+        stops the run.
+    progress : bool
+        Whether a bar is shown.
+    checkpoint : path, optional
+        The run is saved there, and goes on from there if it is called again with the same problem
+        and settings.
+    resume : bool or "force"
+        False starts anew; "force" ignores that the file came from another problem or other
+        settings.
+    trace : int
+        How many times the run is observed; the trace has about as many points.
+    polish : bool, optional
+        Newton's method on the KKT system from the end point, with all of the data: full precision
+        where the support has been found. It comes on top of `steps`, within `gradients` and
+        `seconds`, and is given up where it does not pay; "auto" polishes finite sums, and ends the
+        run as soon as that succeeds.
+    starts : int
+        So many replicas from different starts, x0 the first of them (the rule is that of
+        `different_starts` in mossp.certificates.feasibility); the best of their answers is
+        returned.
 
-    Ctrl-C and SIGTERM end the run with the point reached, saved if a checkpoint is kept.
+    Returns:
+    -------
+    Result
+        The best point with its certificate. Ctrl-C and SIGTERM end the run with the point reached,
+        saved if a checkpoint is kept.
 
+    Notes:
+    -----
     Where what "auto" chose diverges, meets NaN or does not arrive, other ways are tried in turn
     (`mossp.solving.ways`), and the message says which of them led to the answer.
 
+    Examples:
+    --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0] + x[1], equality=lambda x: x @ x - 2.0)
     >>> result = mossp.solve(problem, np.array([1.0, 0.0]))

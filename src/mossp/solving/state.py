@@ -52,7 +52,7 @@ class State(NamedTuple):
     def k(self) -> int:
         return self.position.k
 
-    def said(self, *notes: str) -> State:
+    def noted(self, *notes: str) -> State:
         return self._replace(notes=(*self.notes, *notes))
 
 

@@ -109,7 +109,7 @@ def judge(
         endless = leads_to_infinity(oracles, x, one.q, tol, Meter() if ending.polished else None)
     if endless:
         success, ending.diverged[best] = False, True
-    status, notes, said = why(ending, best, success, bool(bad[best])), list(ending.notes), ""
+    status, notes, reason = why(ending, best, success, bool(bad[best])), list(ending.notes), ""
     known = None
     if ending.early is None and not cert.bound("feasibility", relative=True) <= tol:
         known = best_known(oracles, ending, best, tol)
@@ -124,7 +124,7 @@ def judge(
             x = jnp.asarray(ending.outputs.x[best])
             cert = shortest_certificate(oracles, x, jnp.asarray(moved.gradient, x.dtype))
         if known.stuck:
-            status, said = Status.INFEASIBLE_STATIONARY, conflict(oracles, known.x)
+            status, reason = Status.INFEASIBLE_STATIONARY, conflict(oracles, known.x)
         else:
             notes.append("The point returned is the one that the run started from.")
     lost = int(bad.sum())
@@ -137,7 +137,7 @@ def judge(
     if usable and kept.all():
         spread = expectation(wide)
     first = ADVICE if endless else describe(status, cert, tol)
-    message = " ".join([first, *([said] if said else []), *notes])
+    message = " ".join([first, *([reason] if reason else []), *notes])
     return Verdict(best, status, success, message, cert, spread, r.objective, r.feasibility)
 
 
@@ -217,26 +217,26 @@ def why(ending: Ending, best: int, success: bool, lost: bool) -> Status:
 
 
 def describe(status: Status, cert: Certificate, tol: float) -> str:
-    said = status.value
+    text = status.value
     if status is Status.INFEASIBLE_STATIONARY:
-        said += f" There ||c|| = {cert.feasibility:.3g}."
+        text += f" There ||c|| = {cert.feasibility:.3g}."
     if status is Status.BUDGET:
         short = [above(cert, name) for name in RESIDUALS if not cert.bound(name, True) <= tol]
-        said += f" Above tol = {tol:g}: {', '.join(short) or 'a negative multiplier'}."
+        text += f" Above tol = {tol:g}: {', '.join(short) or 'a negative multiplier'}."
     if cert.largest_multiplier > LARGE:
-        said += (
+        text += (
             f" A multiplier is {cert.largest_multiplier:.1e} times as large as what it balances: "
             "near this point the gradients of the constraints vanish, contradict each other, or "
             "have units that are far apart, and a small residual says little there."
         )
-    return said
+    return text
 
 
 def above(cert: Certificate, name: str) -> str:
     """A residual that is too large, with its error and its scale where they matter."""
     value, error = getattr(cert, name), cert.criticality_error if name == "criticality" else 0.0
     scale = getattr(cert, f"{name}_scale")
-    said = f"{name} = {value:.2g}"
+    text = f"{name} = {value:.2g}"
     if error > 0:
-        said += f" (at most {value + error:.2g})"
-    return said if scale < 1.05 else f"{said}, or {cert.bound(name, True):.2g} of {scale:.2g}"
+        text += f" (at most {value + error:.2g})"
+    return text if scale < 1.05 else f"{text}, or {cert.bound(name, True):.2g} of {scale:.2g}"

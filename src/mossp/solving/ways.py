@@ -58,7 +58,7 @@ def best_way(arguments: Arguments, run: Callable[[Arguments], Result]) -> Result
             best, name = result, way.name
         if best.success or result.status in (Status.INTERRUPTED, Status.STOPPED):
             break
-    return told(arguments, first, best, name, tried)
+    return summed_up(arguments, first, best, name, tried)
 
 
 def worth_more(a: Arguments, oracles: Oracles, first: Result) -> bool:
@@ -116,18 +116,18 @@ def better(new: Result, old: Result) -> bool:
     return new.certificate.worst_relative < proved
 
 
-def told(a: Arguments, first: Result, best: Result, name: str, tried: list[Result]) -> Result:
+def summed_up(a: Arguments, first: Result, best: Result, name: str, tried: list[Result]) -> Result:
     """The best result, with what all ways have cost, and which of them it is."""
     if len(tried) == 1:
         return first
     count = len(tried) - 1
     if best is first:
-        said = f"{count} other way{'s' * (count > 1)} led to nothing better."
+        note = f"{count} other way{'s' * (count > 1)} led to nothing better."
     else:
-        said = f"{a.name} ended {first.status.name} first: this is the answer of {name}."
+        note = f"{a.name} ended {first.status.name} first: this is the answer of {name}."
     return dataclasses.replace(
         best,
-        message=f"{best.message} {said}",
+        message=f"{best.message} {note}",
         gradients=sum(r.gradients for r in tried),
         hessian_products=sum(r.hessian_products for r in tried),
         seconds=sum(r.seconds for r in tried),
