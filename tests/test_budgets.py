@@ -16,6 +16,8 @@ import mossp
 import mossp.loop
 from mossp import METHODS, SVRG, Status
 from mossp.arguments import checked_tol
+from mossp.budget import Budget
+from mossp.polishing import Polishing
 from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
 
 polish = importlib.import_module("mossp.polish")
@@ -357,6 +359,36 @@ def test_polishing_is_counted_in_seconds_and_ends_with_them(monkeypatch):
     r = mossp.solve(problem, START, **given, seconds=0.35)
     assert 0.1 <= r.seconds <= 0.35 + 1.0 and r.steps == 20
     assert "not polished" not in r.message
+
+
+def test_early_polishing_leaves_time_for_the_steps(monkeypatch):
+    look = polish.Polisher.evaluate
+
+    def wait(self, x, q):
+        time.sleep(0.05)
+        return look(self, x, q)
+
+    point, kept = np.asarray(START, float)[None], np.zeros(1, bool)
+    with jax.enable_x64(True):
+        oracles = mossp.Problem(wavy, X, mossp.MCP(0.01, 3.0), equality=ball).oracles(START)
+        Polishing(oracles, 1e-30).relax(point[0])  # compiles
+        monkeypatch.setattr(polish.Polisher, "evaluate", wait)
+        budget = Budget(seconds=4.0)
+        polishing = Polishing(oracles, 1e-30, budget)
+        polishing.relax(point[0])
+        assert budget.seconds() <= 3.0
+        polishing.attempt(1, point, kept)
+        assert not budget.late
+
+
+def test_the_message_says_why_there_was_no_polishing():
+    oracles = mossp.Problem(wavy, X, equality=ball).oracles(START)
+    polishing = Polishing(oracles, 1e-10, Budget(seconds=10.0))
+    polishing.least_seconds = 23.0
+    polishing.attempt(1, np.asarray(START, float)[None], np.zeros(1, bool), last=True)
+    assert "It was not polished: 10.0 s were left, and to compile it may take 23.0" in (
+        polishing.said
+    )
 
 
 def test_a_resumed_run_has_spent_no_negative_time_compiling(tmp_path):
