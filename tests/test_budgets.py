@@ -381,14 +381,23 @@ def test_early_polishing_leaves_time_for_the_steps(monkeypatch):
         assert not budget.late
 
 
-def test_the_message_says_why_there_was_no_polishing():
-    oracles = mossp.Problem(wavy, X, equality=ball).oracles(START)
-    polishing = Polishing(oracles, 1e-10, Budget(seconds=10.0))
-    polishing.least_seconds = 23.0
-    polishing.attempt(1, np.asarray(START, float)[None], np.zeros(1, bool), last=True)
-    assert "It was not polished: 10.0 s were left, and to compile it may take 23.0" in (
-        polishing.said
-    )
+def test_polishing_is_compiled_before_the_clock_starts(monkeypatch):
+    """The steps are known to a process, and polishing is not: only the clock may not feel it."""
+    problem = mossp.Problem(wavy, X, mossp.MCP(0.02, 3.0), equality=ball)
+    given = {"method": "mossp-p", "steps": 20, "tol": 1e-10, "seconds": 60.0}
+    mossp.solve(problem, START, **given)
+    compiling, compile = [], polish.Polisher.compile
+
+    def noted(self, x):
+        compiling.append(time.perf_counter())
+        compile(self, x)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(polish.Polisher, "compile", noted)
+    r = mossp.solve(problem, START, **given, polish=True)
+    assert len(compiling) == 1 and r.compile_seconds >= 0.5
+    mossp.solve(problem, START, **{**given, "seconds": None}, polish=True)
+    assert len(compiling) == 1  # nobody waits
 
 
 def test_a_resumed_run_has_spent_no_negative_time_compiling(tmp_path):

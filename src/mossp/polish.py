@@ -463,6 +463,21 @@ class Polisher:
             if done or int(at.k) >= most:
                 return np.asarray(at.x, float), np.asarray(at.q, float), float(violation)
 
+    def compile(self, x: np.ndarray) -> None:
+        """What its steps need, run once at x, for those who must not wait for it later."""
+        at = self.evaluate(x, np.zeros(self.oracles.m))
+        if not np.isfinite(at.residual) or not np.isfinite(at.J).all():
+            return
+        at = self.start(at)
+        some = unit_rows(np.arange(min(len(x), COLUMNS)), len(x))
+        self.products_with(at, some)
+        self.derivative(at, some)
+        M = np.eye(len(x)) / self.long if len(x) <= DENSE else np.asarray(1 / self.long)
+        bound = self.nu * np.linalg.norm(at.J, axis=1)
+        parts: Any = (at.x, at.gradient, at.c, at.J, M, self.long, bound)
+        given = [np.asarray(a, self.dtype) for a in parts]
+        self.descend(given, Descent.begin(given[0], np.asarray(at.q, self.dtype)), 1)
+
     def run(
         self, x: np.ndarray, tol: float, patient: bool, last: bool = False
     ) -> tuple[Look, Look, int]:

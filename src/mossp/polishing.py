@@ -7,6 +7,7 @@ goes on as long as it pays, and what has not paid is limited by a multiple of wh
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,6 @@ class Polishing:
         self.tried = -1  # the step at which it was tried last
         self.ended = ""  # what was used up by the last attempt that was cut short
         self.replica = 0  # which one is being polished
-        self.least_seconds = 0.0  # that the first attempt may take to compile: as long as the steps
         # Newton's method always arrives on a convex problem.
         limited = max(SHARE * planned, LITTLE / oracles.structure.size)
         self.affordable = np.inf if oracles.relaxable else limited
@@ -79,19 +79,19 @@ class Polishing:
         if any(a.residual > (tol or self.tol) for a in attempts):
             self.in_vain += gradients + PRODUCT * products
 
+    @np.errstate(over="ignore", invalid="ignore")
+    def compile(self, x: np.ndarray) -> None:
+        """Before the clock starts: a program cannot be left half compiled when time is up."""
+        with contextlib.suppress(UsedUp):  # by a signal
+            Polisher(self.oracles, x, Budget(self.budget.interrupt)).compile(x)
+
     @property
     def lacking(self) -> str:
         """What the budget has too little of for an attempt; "" where there is room for one."""
         looks = FEWEST_LOOKS * row_count(self.oracles)
         seconds = self.budget.limit - self.budget.seconds()
-        first = 0.0 if self.tried >= 0 else self.least_seconds
         if seconds <= 0:
             return "the time was used up"
-        if seconds <= first:
-            return (
-                f"{seconds:.1f} s were left, and to compile it may take {first:.1f}, as the steps "
-                "did (a second solve in the same process compiles nothing)"
-            )
         return "" if self.cost + looks <= self.budget.samples else "the gradients were used up"
 
     def attempt(self, k: int, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
