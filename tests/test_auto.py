@@ -342,7 +342,7 @@ def test_a_budget_in_seconds():
     r = mossp.solve(on_sphere(), X0, seconds=1e-6)
     assert r.steps < r.settings["steps"] and r.seconds < 5
     assert not r.success and r.status is Status.BUDGET
-    assert "It ended early, and was not polished." in r.message
+    assert "It was not polished: the time was used up." in r.message
     assert mossp.solve(on_sphere(), X0, seconds=100.0).success
 
 

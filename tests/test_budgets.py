@@ -16,6 +16,8 @@ import mossp
 import mossp.loop
 from mossp import METHODS, SVRG, Status
 from mossp.arguments import checked_tol
+from mossp.budget import Budget
+from mossp.polishing import Polishing
 from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
 
 polish = importlib.import_module("mossp.polish")
@@ -357,6 +359,45 @@ def test_polishing_is_counted_in_seconds_and_ends_with_them(monkeypatch):
     r = mossp.solve(problem, START, **given, seconds=0.35)
     assert 0.1 <= r.seconds <= 0.35 + 1.0 and r.steps == 20
     assert "not polished" not in r.message
+
+
+def test_early_polishing_leaves_time_for_the_steps(monkeypatch):
+    look = polish.Polisher.evaluate
+
+    def wait(self, x, q):
+        time.sleep(0.05)
+        return look(self, x, q)
+
+    point, kept = np.asarray(START, float)[None], np.zeros(1, bool)
+    with jax.enable_x64(True):
+        oracles = mossp.Problem(wavy, X, mossp.MCP(0.01, 3.0), equality=ball).oracles(START)
+        Polishing(oracles, 1e-30).relax(point[0])  # compiles
+        monkeypatch.setattr(polish.Polisher, "evaluate", wait)
+        budget = Budget(seconds=4.0)
+        polishing = Polishing(oracles, 1e-30, budget)
+        polishing.relax(point[0])
+        assert budget.seconds() <= 3.0
+        polishing.attempt(1, point, kept)
+        assert not budget.late
+
+
+def test_polishing_is_compiled_before_the_clock_starts(monkeypatch):
+    """The steps are known to a process, and polishing is not: only the clock may not feel it."""
+    problem = mossp.Problem(wavy, X, mossp.MCP(0.02, 3.0), equality=ball)
+    given = {"method": "mossp-p", "steps": 20, "tol": 1e-10, "seconds": 60.0}
+    mossp.solve(problem, START, **given)
+    compiling, compile = [], polish.Polisher.compile
+
+    def noted(self, x):
+        compiling.append(time.perf_counter())
+        compile(self, x)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(polish.Polisher, "compile", noted)
+    r = mossp.solve(problem, START, **given, polish=True)
+    assert len(compiling) == 1 and r.compile_seconds >= 0.5
+    mossp.solve(problem, START, **{**given, "seconds": None}, polish=True)
+    assert len(compiling) == 1  # nobody waits
 
 
 def test_a_resumed_run_has_spent_no_negative_time_compiling(tmp_path):

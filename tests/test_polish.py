@@ -778,11 +778,24 @@ def test_the_callback_goes_on_while_polishing(monkeypatch):
     assert stopped.gradients < result.gradients and "not polished" not in stopped.message
 
 
+def test_a_long_step_is_reported_on_its_way(monkeypatch):
+    """A step on many variables takes many passes over the data."""
+    monkeypatch.setattr(importlib.import_module("mossp.polish"), "COLUMNS", 32)
+    oracles = mossp.Problem(valley).oracles(np.zeros(100))
+    seen = []
+    given = {"tol": TOL, "budget": Budget(report=lambda *at: seen.append(at))}
+    found = polish(oracles, np.full(100, 0.5), **given)
+    assert len(seen) >= 4 * found.steps > 0
+    stopped = polish(oracles, np.full(100, 0.5), TOL, budget=Budget(report=lambda *at: True))
+    assert stopped.steps == 0 and stopped.ended == "it was stopped"
+
+
 def test_a_certified_candidate_is_returned_though_no_replica_was_polished():
     X, y = rows_of()
     problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
     whole = mossp.solve(problem, np.zeros(30))
-    stopped = mossp.solve(problem, np.zeros(30), callback=lambda progress: True)
+    after_the_relaxation = lambda progress: progress.doing == "steps"  # noqa: E731
+    stopped = mossp.solve(problem, np.zeros(30), callback=after_the_relaxation)
     assert stopped.status is mossp.Status.STOPPED
     assert mossp.stationarity(problem, stopped.x) <= 1e-10
     assert stopped.certificate.is_kkt(1e-10) and stopped.fun <= whole.fun + 0.05

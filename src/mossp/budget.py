@@ -6,9 +6,10 @@ every pass over the data, since one Newton step may cost more than all steps of 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mossp.interrupt import Interrupt
@@ -52,6 +53,24 @@ class Budget:
     @property
     def late(self) -> bool:
         return self.seconds() >= self.limit
+
+    @contextlib.contextmanager
+    def within(self, part: float) -> Iterator[None]:
+        """Only this part of the time that is left, for what must leave some to others.
+
+        >>> budget = Budget(seconds=100.0)
+        >>> with budget.within(0.5):
+        ...     round(budget.limit)
+        50
+        >>> budget.limit
+        100.0
+        """
+        limit, now = self.limit, self.seconds()
+        self.limit = now + part * (limit - now)
+        try:
+            yield
+        finally:
+            self.limit = limit
 
     @property
     def received(self) -> bool:

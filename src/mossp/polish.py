@@ -108,6 +108,7 @@ class Polisher:
         self.before = before  # samples of the budget that others have spent
         self.mark = (np.inf, 0.0)  # the last residual that paid, and the cost until then
         self.ended = ""
+        self.latest: Look | None = None  # the last pair that was taken, for those who look on
         self.oracles, self.regularizer = oracles, on_host(oracles)
         self.some = thinned(oracles)  # rows for the Hessian
         self.secants: tuple[Any, list[np.ndarray]] = (None, [])
@@ -124,12 +125,18 @@ class Polisher:
 
     def pay(self, gradients: int = 0, products: int = 0) -> None:
         """Before a pass over the data; a last look at the end point must still be affordable."""
+        self.tell()
         ahead = self.cost + gradients + PRODUCT * products
         self.budget.allow(self.before + ahead + row_count(self.oracles))
         if ahead - self.mark[1] > self.patience:
             raise UsedUp("the residual did not fall for what it cost")
         self.gradients += gradients
         self.products += products
+
+    def tell(self) -> None:
+        """Where it stands; a step on many variables takes far longer than a report may wait."""
+        if (at := self.latest) is not None:
+            self.budget.report(at.x, at.F, self.violation(at), at.residual)
 
     def paid(self, at: Look) -> None:
         """Notes where the residual has fallen enough to go on for as long again."""
@@ -449,11 +456,27 @@ class Polisher:
     def descend(self, given: list[Any], at: Any, most: int) -> tuple[Any, Any, float]:
         """The minimum of a model, its multipliers, and the violation that it leaves."""
         while True:
+            self.tell()
             self.budget.allow(self.before + self.cost)
             until = np.asarray(min(int(at.k) + STEPS_TOGETHER, most), np.int32)
             at, violation, done = _minimum(self.oracles, *given, at, until)
             if done or int(at.k) >= most:
                 return np.asarray(at.x, float), np.asarray(at.q, float), float(violation)
+
+    def compile(self, x: np.ndarray) -> None:
+        """What its steps need, run once at x, for those who must not wait for it later."""
+        at = self.evaluate(x, np.zeros(self.oracles.m))
+        if not np.isfinite(at.residual) or not np.isfinite(at.J).all():
+            return
+        at = self.start(at)
+        some = unit_rows(np.arange(min(len(x), COLUMNS)), len(x))
+        self.products_with(at, some)
+        self.derivative(at, some)
+        M = np.eye(len(x)) / self.long if len(x) <= DENSE else np.asarray(1 / self.long)
+        bound = self.nu * np.linalg.norm(at.J, axis=1)
+        parts: Any = (at.x, at.gradient, at.c, at.J, M, self.long, bound)
+        given = [np.asarray(a, self.dtype) for a in parts]
+        self.descend(given, Descent.begin(given[0], np.asarray(at.q, self.dtype)), 1)
 
     def run(
         self, x: np.ndarray, tol: float, patient: bool, last: bool = False
@@ -463,9 +486,9 @@ class Polisher:
         first = at = best = self.evaluate(x, np.zeros(self.oracles.m))
         if not np.isfinite(first.residual) or not np.isfinite(first.J).all():
             return first, first, 0
-        k = 0
+        k, self.latest = 0, first
         try:
-            first = at = best = self.start(first)
+            self.latest = first = at = best = self.start(first)
             self.paid(first)
             if patient and len(x) <= DENSE:  # compiled with the rest, not by the run that needs it
                 self.minimum(at, np.eye(len(x)) / self.long, np.linalg.norm(at.J, axis=1))
@@ -477,7 +500,8 @@ class Polisher:
                 k += 1
                 best = after if patient or after.residual < best.residual else best
                 self.paid(after)
-                self.budget.report(after.x, after.F, self.violation(after), after.residual)
+                self.latest = after
+                self.tell()
                 stalled = after.residual >= 0.1 * at.residual
                 tight = after.residual <= 1e-2 * tol and self.violation(after) <= 1e-3 * tol
                 if tight or (stalled and self.good_enough(after, tol)):

@@ -7,6 +7,7 @@ goes on as long as it pays, and what has not paid is limited by a multiple of wh
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ FEW_NUMBERS = 2 * 10**7  # in data for which all of them are tried
 SHARE = 20
 # and in any case this many divided by the number of variables: some ten seconds.
 LITTLE = 10**10
+EARLY = 0.5  # of the time that is left may be spent before the last steps: they come first
 FEWEST_LOOKS = 4  # passes over the data, without which an attempt is not begun
 
 
@@ -48,7 +50,6 @@ class Polishing:
         self.tried = -1  # the step at which it was tried last
         self.ended = ""  # what was used up by the last attempt that was cut short
         self.replica = 0  # which one is being polished
-        self.least_seconds = 0.0  # that the first attempt may take to compile: as long as the steps
         # Newton's method always arrives on a convex problem.
         limited = max(SHARE * planned, LITTLE / oracles.structure.size)
         self.affordable = np.inf if oracles.relaxable else limited
@@ -66,7 +67,7 @@ class Polishing:
         half = self.affordable / 2
         patience = half if last else max(half - self.in_vain, 0) / 2
         found = polish(oracles, x, tol or self.tol, patient, self.budget, patience, self.cost, last)
-        self.ended = found.ended or self.ended
+        self.ended = found.ended if last else found.ended or self.ended
         return found
 
     def count(self, *attempts: Polished, tol: float | None = None) -> None:
@@ -78,29 +79,39 @@ class Polishing:
         if any(a.residual > (tol or self.tol) for a in attempts):
             self.in_vain += gradients + PRODUCT * products
 
+    @np.errstate(over="ignore", invalid="ignore")
+    def compile(self, x: np.ndarray) -> None:
+        """Before the clock starts: a program cannot be left half compiled when time is up."""
+        with contextlib.suppress(UsedUp):  # by a signal
+            Polisher(self.oracles, x, Budget(self.budget.interrupt)).compile(x)
+
     @property
-    def possible(self) -> bool:
-        """Whether the budget has room for an attempt."""
+    def lacking(self) -> str:
+        """What the budget has too little of for an attempt; "" where there is room for one."""
         looks = FEWEST_LOOKS * row_count(self.oracles)
         seconds = self.budget.limit - self.budget.seconds()
-        first = 0.0 if self.tried >= 0 else self.least_seconds
-        return seconds > first and self.cost + looks <= self.budget.samples
+        if seconds <= 0:
+            return "the time was used up"
+        return "" if self.cost + looks <= self.budget.samples else "the gradients were used up"
 
     def attempt(self, k: int, xs: np.ndarray, given_up: np.ndarray, last: bool = False) -> bool:
         """Whether every replica that is not given up has led to a KKT point at tol."""
         wanted = int(np.sum(~given_up))
-        if (k == self.tried and not last) or not self.possible:  # tried by the run it goes on from
+        lacking = self.lacking
+        if (k == self.tried and not last) or lacking:  # tried by the run it goes on from
+            self.ended = lacking if last else self.ended
             return len(self.found) == wanted
         attempts = []
-        for r in np.flatnonzero(~given_up).tolist():
-            if r in self.found:
-                continue
-            self.replica = r
-            patient = last or (k == 0 and self.oracles.convex)
-            found = self.polish(self.oracles, xs[r], patient, last)
-            attempts.append(found)
-            if found.residual <= self.tol or (last and found.improved):
-                self.found[r] = found
+        with self.budget.within(1.0 if last else EARLY):
+            for r in np.flatnonzero(~given_up).tolist():
+                if r in self.found:
+                    continue
+                self.replica = r
+                patient = last or (k == 0 and self.oracles.convex)
+                found = self.polish(self.oracles, xs[r], patient, last)
+                attempts.append(found)
+                if found.residual <= self.tol or (last and found.improved):
+                    self.found[r] = found
         self.count(*attempts)
         if not self.budget.received:  # else it is tried again by the run that goes on
             self.tried = k
@@ -109,10 +120,11 @@ class Polishing:
     def relax(self, x: np.ndarray) -> None:
         """The best critical point that answers without -g lead to; it is kept beside the run's."""
         small = row_count(self.oracles) * len(x) <= FEW_NUMBERS
-        for part in PARTS if small else PARTS[1:2]:
-            relaxed = self.oracles.relaxed(np.asarray(part, x.dtype))
-            x = self.newton(relaxed, x).witness.x
-            self.consider(self.newton(self.oracles, x))
+        with self.budget.within(EARLY):
+            for part in PARTS if small else PARTS[1:2]:
+                relaxed = self.oracles.relaxed(np.asarray(part, x.dtype))
+                x = self.newton(relaxed, x).witness.x
+                self.consider(self.newton(self.oracles, x))
 
     def refine(self, x: np.ndarray) -> None:
         """Candidates that only the answers found give a reason for: exchanges, and paths.
@@ -167,7 +179,7 @@ class Polishing:
             self.products += polisher.products
 
     def stopped(self) -> bool:
-        return self.budget.received or not self.possible
+        return self.budget.received or bool(self.lacking)
 
     def saved(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What a checkpoint keeps of it: arrays, and what JSON can hold."""
@@ -195,9 +207,9 @@ class Polishing:
             steps = max(found.steps for found in self.found.values())
             polished = f"Polished by {steps} Newton step{'s' * (steps != 1)}."
             return f"{polished} {PREFERRED}" if self.instead is not None else polished
-        if self.cost == 0:
-            return "It ended early, and was not polished."
         why = f": {self.ended}" if self.ended else ""
+        if self.cost == 0:
+            return f"It was not polished{why}." if why else "It ended early, and was not polished."
         if self.rival is not None:
             return (
                 f"This is the answer that the convex part leads to; polishing the run ended{why}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -103,7 +104,8 @@ def solve(
     steps, gradients, seconds
                 the budget: whichever is used up first. A gradient is one sample differentiated; a
                 Hessian-vector product of one sample, in polishing, counts as two. Half of
-                `gradients` is kept for polishing. `seconds` do not count compilation before the run
+                `gradients` is kept for polishing. `seconds` do not count compilation, which
+                comes before the run
     batch_size  samples a step: 32, or all where there are fewer
     schedule    "auto" needs nothing; "theorem", "corollary", "indexed", "paper",
                 "paper-averaging", or a rule from mossp.schedules
@@ -201,6 +203,8 @@ class Solve:
             try:
                 with self.bar:
                     before = self.take_up()
+                    if self.a.polish and self.a.seconds < math.inf:
+                        self.polishing.compile(self.start)
                     self.budget.start(before)
                     self.note_stops()  # perhaps while the first programs were compiled
                     self.at_start = not self.early and self.solved_at_start()
@@ -209,11 +213,9 @@ class Solve:
                         self.polishing.relax(self.start)
                     spent = self.budget.seconds()
                     self.note_stops()
-                    began = time.perf_counter()
                     going = self.loop.k < self.a.steps and not (self.arrived or self.early)
                     if self.watch.first.finite.all() and going:
                         self.loop.compile()
-                    self.polishing.least_seconds = time.perf_counter() - began
                     self.budget.start(spent)
                     self.compile_seconds = time.perf_counter() - self.began - (spent - before)
                     self.iterate()
