@@ -43,7 +43,7 @@ examples: $(VENV)/.installed-cli
 
 # The table of docs/reliability.md, printed and in mossp-attack/; it fails if a failure is unexplained.
 attack: $(VENV)/.installed-dev
-	@PYTHONPATH=tests $(BIN)/python -m adversarial
+	@$(BIN)/python -m tests.adversarial
 
 clean:
 	rm -rf $(VENV) build dist mossp-report mossp-attack docs/build docs/api docs/gallery

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adversarial import children, inputs
+from tests.adversarial import children, inputs
 
 SHARE = 250
 

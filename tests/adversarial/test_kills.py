@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adversarial import kills, long_process
-from adversarial.table import Row
+from tests.adversarial import kills, long_process
+from tests.adversarial.table import Row
 
 
 def test_killed_runs_go_on():

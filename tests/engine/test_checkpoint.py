@@ -26,7 +26,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hostile import mutations
 
 import mossp
 from mossp import CheckpointError, Result, Status, losses, schedules
@@ -35,6 +34,7 @@ from mossp._base.interrupt import Interrupt
 from mossp.engine import checkpoint as saved_run
 from mossp.engine.fingerprint import fingerprint as fingerprint_of
 from mossp.newton.attempts import Polishing
+from tests.hostile import mutations
 
 door = importlib.import_module("mossp.solving.solve")  # `mossp.solve` is the function
 
@@ -730,7 +730,7 @@ def test_folder_that_cannot_be_written(tmp_path, monkeypatch):
 
 # Processes that die ---------------------------------------------------------------------------
 
-TESTS = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 SAVES = """
 import sys
@@ -777,7 +777,7 @@ def test_kill_during_saves(tmp_path):
 SOLVES = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import test_checkpoint as t
+from tests.engine import test_checkpoint as t
 def say(progress):
     print("step", progress.step, flush=True)
 r = t.solve(steps=t.LONG, checkpoint=sys.argv[2], callback=say)
@@ -790,7 +790,7 @@ LONG = 3_000_000
 def test_signals(tmp_path):
     """Ctrl-C and SIGTERM, in two processes side by side."""
     files = {number: tmp_path / f"{number.name}.npz" for number in (signal.SIGINT, signal.SIGTERM)}
-    children = {number: child(SOLVES, TESTS, file) for number, file in files.items()}
+    children = {number: child(SOLVES, ROOT, file) for number, file in files.items()}
     try:
         for number, process in children.items():
             assert process.stdout.readline().startswith("step")

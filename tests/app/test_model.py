@@ -11,13 +11,13 @@ import zipfile
 import numpy as np
 import pytest
 import scipy.special
-from hostile import mutations
 from scipy.sparse import csr_matrix
 
 from mossp._base import archive
 from mossp.app import cli
 from mossp.app.features import Features
 from mossp.app.model import Model, ModelError
+from tests.hostile import mutations
 
 RNG = np.random.default_rng(0)
 COLUMNS = (("Größe", None), ("Stadt", ("Köln", "Ål")), ("n", None))

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-FILE = Path(__file__).parent.parent / "benchmarks" / "robust.py"
+FILE = Path(__file__).parents[2] / "benchmarks" / "robust.py"
 spec = importlib.util.spec_from_file_location("robust", FILE)
 assert spec is not None and spec.loader is not None
 robust = importlib.util.module_from_spec(spec)
