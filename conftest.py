@@ -21,7 +21,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # Where torch is absent, importing its optimizer is an error that says what to install.
-collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch"]
+collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch", "tests/torch"]
 
 
 class Memory:

@@ -14,13 +14,9 @@ from mossp.engine import steps
 from mossp.estimators import Momentum
 from mossp.schedules import Constant, Parameters, with_alpha
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 N, n, B = 9, 4, 3
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 def data():

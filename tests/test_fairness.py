@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 import scipy.sparse
@@ -11,11 +10,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 from mossp.fairness import DemographicParity, EqualOpportunity, selection_rates
 from mossp.sklearn import MoSSPClassifier, PathCV
-
-compilations: list[str] = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, *_, **__: compilations.append(event) if "backend_compile" in event else None
-)
+from tests.compilations import compilations
 
 N, n = 125, 6
 rng = np.random.default_rng(0)

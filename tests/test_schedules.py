@@ -37,12 +37,6 @@ RESULTS = {  # exponents of K in rho, mu, alpha and b0; the exponent of ||c(x0)|
 }
 
 
-@pytest.fixture
-def x64():
-    with jax.enable_x64(True):
-        yield
-
-
 def slope(Ks, values):
     return np.polyfit(np.log(Ks), np.log(values), 1)[0]
 

@@ -2,7 +2,8 @@
 
 `python -m tests.adversarial.long_process COUNT` prints after every solve the memory maps, the
 resident bytes and the seconds. Nine of ten lambdas differ from the last one in a number, the tenth
-in what it computes; and every third loss is no lambda, but one function that reads a list which changes.
+in what it computes; and every third loss is no lambda, but one function that reads a list which
+changes.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 
 import mossp
+from tests.problems import squared_rows
 
 rng = np.random.default_rng(0)
 A, b = rng.normal(size=(40, 4)), rng.normal(size=40)
@@ -20,14 +21,10 @@ def halved(t):
 halved.defvjp(lambda t: (t**2, t), lambda t, ct: (ct * t,))  # the derivative is 2 t
 
 
-def squared(x, batch):
-    return 0.5 * jnp.mean((batch[0] @ x - batch[1]) ** 2)
-
-
 @pytest.mark.parametrize("data", [(A, b), (scipy.sparse.csr_matrix(A), b)], ids=["dense", "sparse"])
 def test_right_gradients_pass(data):
     problem = mossp.Problem(
-        loss=squared,
+        loss=squared_rows,
         data=data,
         equality=lambda x: x @ x - 1.0,
         inequality=lambda x: jnp.stack([x[0] - 1.0, jnp.sin(x[1])]),

@@ -9,21 +9,14 @@ import pytest
 
 import mossp
 from mossp import constraints, losses, schedules
-
-compilations: list[str] = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, *_, **__: compilations.append(event) if "backend_compile" in event else None
-)
+from tests.compilations import compiled_by
+from tests.problems import ball, plane
 
 n = 5
 rng = np.random.default_rng(0)
 A = rng.normal(size=(416, n))
 b = A @ np.array([1.0, 0, 0, 2.0, 0]) + 0.1 * rng.normal(size=416)
 LABELS = np.where(b > 0, 1.0, -1.0)
-
-
-def plane(x):
-    return x.sum() - 3.0
 
 
 def problem(lam=0.01, rows=slice(400), **changes):
@@ -35,13 +28,6 @@ def solve(p=None, x0=None, **settings):
     x0 = np.zeros(n) if x0 is None else x0
     given = {"method": "mossp-r", "steps": 2000, "batch_size": 16, "seed": 0}
     return mossp.solve(p or problem(), x0, **{**given, **settings})
-
-
-def compiled_by(again):
-    """How many programs the second solve compiles."""
-    compilations.clear()
-    again()
-    return len(compilations)
 
 
 CONSTANT = {"schedule": schedules.Constant(rho=5.0, mu=0.01, alpha=0.1)}
@@ -122,10 +108,6 @@ def shifted(weight, center):
         return jnp.mean((batch[0] @ x - batch[1]) ** 2) + weight * jnp.sum((x - center) ** 2)
 
     return loss
-
-
-def ball(radius, x):
-    return x @ x - radius**2
 
 
 def in_double(function):

@@ -12,13 +12,9 @@ import mossp
 from mossp.data import Stream
 from mossp.measuring.estimate import MINI_BATCHES, sample_draws
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 N, n = 60, 5
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 def matrix(*eigenvalues, seed=0):

@@ -20,21 +20,14 @@ import scipy.optimize
 
 import mossp
 from mossp.methods import objection
+from tests.problems import near_rows, shrink, sphere
 
 N, n, LAM, GAMMA, B, STEPS = 256, 6, 0.3, 4.0, 16, 6000
 RNG = np.random.default_rng(5)
 ROWS = np.array([1.5, -1.0, 0.8, 0.2, -0.1, 0.0]) + 0.2 * RNG.standard_normal((N, n))
 T_BAR = ROWS.mean(axis=0)
 A = np.array([1.0, 1.0, -0.5, 0.3, 0.0, 0.2])
-b, R2 = 0.7, 1.0
-
-
-def loss(x, rows):
-    return 0.5 * jnp.mean(jnp.sum((x - rows) ** 2, axis=1))
-
-
-def sphere(x):
-    return x @ x - R2
+b = 0.7
 
 
 def plane(x):
@@ -59,7 +52,7 @@ REGULARIZERS = {
 
 def whole_prox(kind, v, s):
     """argmin_x s (h - g)(x) + |x - v|^2 / 2."""
-    w = np.sign(v) * np.maximum(np.abs(v) - s * LAM, 0)
+    w = shrink(v, s * LAM)
     if kind == "nonsmooth g":
         return w * (1 + s * LAM / np.linalg.norm(w))
     if kind == "smooth g":
@@ -74,7 +67,7 @@ def optimum(constraint, kind):
         at = lambda q: whole_prox(kind, T_BAR - q * A, 1.0)  # noqa: E731
         return at(scipy.optimize.brentq(lambda q: A @ at(q) - b, -1.0, 1.0, xtol=1e-15))
     at = lambda q: whole_prox(kind, T_BAR / (1 + 2 * q), 1 / (1 + 2 * q))  # noqa: E731
-    q = scipy.optimize.brentq(lambda q: at(q) @ at(q) - R2, 0.0, 5.0, xtol=1e-15)
+    q = scipy.optimize.brentq(lambda q: at(q) @ at(q) - 1.0, 0.0, 5.0, xtol=1e-15)
     return at(q)
 
 
@@ -97,7 +90,7 @@ def problem(constraint, kind):
     key = (constraint, kind)
     if key not in PROBLEMS:
         constraints = CONSTRAINTS[constraint]
-        PROBLEMS[key] = mossp.Problem(loss, ROWS, REGULARIZERS[kind], **constraints)
+        PROBLEMS[key] = mossp.Problem(near_rows, ROWS, REGULARIZERS[kind], **constraints)
     return PROBLEMS[key]
 
 

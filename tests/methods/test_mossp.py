@@ -13,36 +13,14 @@ import scipy.sparse
 import mossp
 from mossp import moreau
 from mossp.schedules import Parameters
+from tests.problems import logistic_gradient, prox_excess, prox_huber, shrink, shrink_block
+
+pytestmark = pytest.mark.usefixtures("x64")
 
 N, n, B, STEPS = 20, 6, 4, 50
 
 
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
-
-
 # The reference: Algorithms 1 and 2, with their own proximal maps ------------------------------
-
-
-def shrink(v, t):
-    return np.sign(v) * np.maximum(np.abs(v) - t, 0)
-
-
-def shrink_block(v, t):
-    length = np.linalg.norm(v)
-    return v * max(0.0, 1 - t / length) if length else v
-
-
-def prox_huber(v, mu, lam, gamma):
-    return np.where(np.abs(v) <= lam * (gamma + mu), v * gamma / (gamma + mu), shrink(v, mu * lam))
-
-
-def prox_excess(v, mu, lam, theta):
-    """Of lam (|x| - theta)_+."""
-    far = np.sign(v) * np.maximum(theta, np.abs(v) - mu * lam)
-    return np.where(np.abs(v) <= theta, v, far)
 
 
 LAM = 0.3
@@ -98,9 +76,7 @@ def data():
 
 
 def gradient(x, rows):
-    X, y = data()
-    margins = y[rows] * (X[rows] @ x)
-    return X[rows].T @ (-y[rows] / (1 + np.exp(margins))) / len(rows)
+    return logistic_gradient(x, *(part[rows] for part in data()))
 
 
 def reference(name, constraint, recursive, beta, x0, batches, parameters):

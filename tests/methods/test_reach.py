@@ -15,22 +15,13 @@ import mossp
 from mossp import METHODS, constraints
 from mossp.methods import objection
 from mossp.schedules import Constant
-
-programs: list[str] = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, *_, **about: (
-        programs.append(str(about.get("fun_name"))) if "backend_compile" in event else None
-    )
-)
+from tests.compilations import compilations
+from tests.problems import bowl, cosines, sphere
 
 n, K = 3, 5
 START = np.array([0.3, 0.2, 0.1])
 ROWS = np.random.default_rng(0).normal(size=(40, n))
 SCHEDULE = Constant(rho=2.0, mu=0.01, alpha=0.2)
-
-
-def bowl(x):
-    return 0.5 * jnp.sum((x - 1.0) ** 2)
 
 
 def rows_loss(x, rows):
@@ -42,16 +33,6 @@ def bent(curvature):
     return constraints.DiagonalQuadratics(np.full((1, n), curvature), np.ones((1, n)), np.ones(1))
 
 
-def ball(x):
-    return x @ x - 1.0
-
-
-def sampled(key, count):
-    """Quicker to compile than jax.random."""
-    number = jnp.sum(jax.random.key_data(key) % 1000).astype(float)
-    return jnp.cos(number + jnp.arange(count * n).reshape(count, n) ** 2)
-
-
 def problem(**changes):
     return mossp.Problem(**{"loss": bowl, "regularizer": mossp.L1(0.1), **changes})
 
@@ -59,13 +40,13 @@ def problem(**changes):
 PROBLEMS = {
     "nonlinear equality": lambda: problem(equality=bent(1.0)),
     "linear equality": lambda: problem(equality=bent(0.0)),
-    "inequality": lambda: problem(inequality=ball),
-    "equality and inequality": lambda: problem(equality=bent(0.0), inequality=ball),
+    "inequality": lambda: problem(inequality=sphere),
+    "equality and inequality": lambda: problem(equality=bent(0.0), inequality=sphere),
     "unconstrained, g = 0": problem,
     "nonsmooth g": lambda: problem(regularizer=mossp.L1MinusL2(0.1)),
     "smooth g": lambda: problem(regularizer=mossp.MCP(0.1)),
     "indicator": lambda: problem(regularizer=mossp.Nonnegative(mossp.L1(0.1))),
-    "sampler": lambda: problem(loss=rows_loss, data=mossp.Sampler(sampled)),
+    "sampler": lambda: problem(loss=rows_loss, data=mossp.Sampler(cosines)),
     "stream": lambda: problem(
         loss=rows_loss, data=mossp.Stream([ROWS[i : i + 8] for i in range(0, 40, 8)])
     ),
@@ -189,18 +170,18 @@ def test_nothing_is_compiled_before_a_refusal(method, what):
         np.full((1, size), 1.0 if what == "nonlinear equality" else 0.0), np.ones((1, size)), [1.0]
     )
     changes = {"equality": curved} if "equality" in what else {}
-    changes |= {"inequality": ball} if "inequality" in what else {}
+    changes |= {"inequality": sphere} if "inequality" in what else {}
     given = stated(what)
     fresh = mossp.Problem(
         lambda x, *rows: jnp.sum(jnp.cosh(x)), None if what not in BOTH else given.data,
         given.regularizer, **changes,
     )  # fmt: skip
-    programs.clear()
+    compilations.clear()
     refusal(method, fresh, np.linspace(0.1, 0.3, size))
     if (method, what) == ("clcdc-alm", "nonlinear equality"):
-        assert len(programs) < 15 and not any(name in SOLVE for name in programs)
+        assert len(compilations) < 15 and not any(name in SOLVE for name in compilations)
     else:
-        assert not programs
+        assert not compilations
 
 
 # Linear or not --------------------------------------------------------------------------------

@@ -10,9 +10,7 @@ whose solution is unique. The references solve it as a bounded quadratic program
 from __future__ import annotations
 
 import functools
-from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,14 +20,11 @@ import scipy.optimize
 import mossp
 from mossp.methods.dual import constrained_prox
 from mossp.schedules import Parameters
+from tests.problems import Halfspaces, sphere
+
+pytestmark = pytest.mark.usefixtures("x64")
 
 n, LAM, ETA = 30, 0.3, 0.7
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 # The step: three functions h --------------------------------------------------------------------
@@ -277,17 +272,6 @@ def squares(x, batch):
     return 0.5 * jnp.mean((X @ x - y) ** 2)
 
 
-def sphere(x):
-    return x @ x - 1.0
-
-
-class Halfspaces(eqx.Module):
-    b: Any
-
-    def __call__(self, x):
-        return V @ x - self.b
-
-
 def gradient(x, rows=slice(None)):
     return X[rows].T @ (X[rows] @ x - TARGET[rows]) / len(TARGET[rows])
 
@@ -302,7 +286,9 @@ REGULARIZERS = {name: getattr(mossp, name)(LAM / 3) for name in SLOPES}
 
 @functools.cache
 def posed(name, b=(0.9, 0.1)):
-    return mossp.Problem(squares, (X, TARGET), REGULARIZERS[name], sphere, Halfspaces(np.array(b)))
+    return mossp.Problem(
+        squares, (X, TARGET), REGULARIZERS[name], sphere, Halfspaces(V, np.array(b))
+    )
 
 
 def exact_step(w, x0, e, J, lam):

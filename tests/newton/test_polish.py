@@ -1,18 +1,9 @@
-"""Polishing against optimality conditions of its own, SciPy's optima, and points that are hopeless.
-
-Gradients, penalties and their slopes are written here in NumPy once more. The rough points come
-from a short stochastic proximal method in NumPy, so that few programs are compiled.
-"""
+"""Polishing against optimality conditions of its own, SciPy's optima, and hopeless points."""
 
 from __future__ import annotations
 
 import functools
-import importlib
-import signal
-import time
-from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,190 +12,35 @@ import scipy.optimize
 import scipy.sparse
 
 import mossp
-from mossp._base.budget import Budget
 from mossp.newton import polish as module
-from mossp.newton.attempts import Polishing
 from mossp.newton.polish import Polisher, polish, tangential
+from tests.newton.cases import (
+    CASES,
+    FAR,
+    LAM,
+    R2,
+    TIGHT,
+    TOL,
+    UPPER,
+    N,
+    W,
+    data,
+    gradient,
+    loss,
+    mcp,
+    n,
+    optimality,
+    posed,
+    rough,
+    value,
+)
+from tests.problems import Halfspaces
+from tests.problems import sphere as unit_sphere
 
-N, n, R2, LAM = 200, 10, 2.0, 0.04
-TOL = 1e-10
-FAR = np.array([9.0, 9.0])  # inequalities that are never active
-TIGHT = np.array([0.9, 9.0])  # the first one active, the second one not
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
-
-
-# The problem ----------------------------------------------------------------------------------
-
-
-@functools.cache
-def data():
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((N, n)) * (rng.random((N, n)) < 0.7)
-    truth = np.array([1.5, -1.2, 1.0, -0.6, 0.3, 0.0, 0.0, 0.0, 0.0, 0.0])
-    return X, np.sign(X @ truth + 0.5 * rng.standard_normal(N))
-
-
-def loss(x, batch):
-    X, y = batch
-    return jnp.mean(jnp.logaddexp(0.0, -y * (X @ x)))
-
-
-def sphere(x):
-    return x @ x - R2
-
-
-class Halfspaces(eqx.Module):
-    """W x <= b: arrays are leaves, so that every b shares one program."""
-
-    W: Any
-    b: Any
-
-    def __call__(self, x):
-        return self.W @ x - self.b
-
-
-W = np.zeros((2, n))
-W[0, :2], W[1, 2:4] = [1.0, -1.0], [1.0, 1.0]
-
-
-def value(x):
-    X, y = data()
-    return np.logaddexp(0, -y * (X @ x)).mean()
-
-
-def gradient(x, rows=slice(None)):
-    X, y = (part[rows] for part in data())
-    return X.T @ (-y / (1 + np.exp(y * (X @ x)))) / len(y)
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 # The regularisers: slopes of h - g where x_i is not 0, and how large a slope 0 holds ------------
-
-
-class Case(NamedTuple):
-    reg: Any
-    slope: Any  # x -> (h - g)'(x) on the free entries
-    held: Any  # (x, w) -> by how much the other entries want to leave
-    free: Any = lambda x: x != 0
-
-
-def separable(reg, size, most):
-    """size(|x_i|) is the derivative, most = size(0) or one a coordinate."""
-    return Case(
-        reg,
-        lambda x: np.sign(x) * size(np.abs(x)),
-        lambda x, w: np.maximum(np.abs(w) - most, 0),
-    )
-
-
-def mcp(a, gamma=3.0):
-    return np.maximum(LAM - a / gamma, 0)
-
-
-def scad(a, A=3.7):
-    return np.where(a <= LAM, LAM, np.maximum(A * LAM - a, 0) / (A - 1))
-
-
-def l1_minus_l2(x):
-    return LAM * (np.sign(x) - x / np.linalg.norm(x))
-
-
-def truncated(x, k, minus_l2):
-    rest = x * (np.argsort(np.argsort(-np.abs(x))) >= k)
-    return LAM * (np.sign(rest) - (rest / np.linalg.norm(rest) if minus_l2 else 0))
-
-
-GROUPS = np.repeat(np.arange(5), 2)
-SOME = np.array([0.0, 1.0, 2.0, 0.5, 1.0, 1.0, 3.0, 1.0, 0.2, 1.0])
-UPPER = 0.55
-
-
-def radii(x):
-    return np.maximum(np.sqrt(np.bincount(GROUPS, x**2))[GROUPS], 1e-300)
-
-
-def only_up(x, w):
-    return np.maximum(-w - LAM, 0)
-
-
-def within_bounds(x, w):
-    """An entry at the bound +-UPPER wants to go on; one at 0 stays for |w| <= LAM."""
-    at = np.abs(x) == UPPER
-    return np.where(at, np.maximum(np.sign(x) * w + LAM, 0), np.maximum(np.abs(w) - LAM, 0))
-
-
-CASES = {
-    "Zero": Case(mossp.Zero(), lambda x: 0 * x, lambda x, w: 0 * w, lambda x: x == x),
-    "L1": separable(mossp.L1(LAM), lambda a: LAM + 0 * a, LAM),
-    "L1MinusL2": Case(mossp.L1MinusL2(LAM), l1_minus_l2, lambda x, w: np.abs(w) - LAM),
-    "CappedL1": separable(mossp.CappedL1(LAM, 0.3), lambda a: LAM * (a < 0.3), LAM),
-    "MCP": separable(mossp.MCP(LAM), mcp, LAM),
-    "SCAD": separable(mossp.SCAD(LAM), scad, LAM),
-    "LogSum": separable(mossp.LogSum(0.02, 0.5), lambda a: 0.02 / (0.5 + a), LAM),
-    "TransformedL1": separable(
-        mossp.TransformedL1(LAM / 2), lambda a: LAM / (1 + a) ** 2, LAM
-    ),
-    "TruncatedL1": Case(
-        mossp.TruncatedL1(LAM, 2), lambda x: truncated(x, 2, False), lambda x, w: np.abs(w) - LAM
-    ),
-    "TruncatedL1MinusL2": Case(
-        mossp.TruncatedL1MinusL2(LAM, 2), lambda x: truncated(x, 2, True),
-        lambda x, w: np.abs(w) - LAM,
-    ),
-    "Group(MCP)": Case(
-        mossp.Group(mossp.MCP(LAM), GROUPS), lambda x: x / radii(x) * mcp(radii(x)),
-        lambda x, w: np.maximum(radii(w) - LAM, 0),
-    ),
-    "Group(L1MinusL2)": Case(
-        mossp.Group(mossp.L1MinusL2(LAM), GROUPS),
-        lambda x: LAM * (x / radii(x) - x / np.linalg.norm(x)),
-        lambda x, w: np.maximum(radii(w) - LAM, 0),
-    ),
-    "Nonnegative(L1)": Case(mossp.Nonnegative(mossp.L1(LAM)), lambda x: LAM + 0 * x, only_up),
-    "Nonnegative(MCP)": Case(mossp.Nonnegative(mossp.MCP(LAM)), mcp, only_up),
-    "Box(L1)": Case(
-        mossp.Box(mossp.L1(LAM), -UPPER, UPPER), lambda x: LAM * np.sign(x), within_bounds,
-        lambda x: (x != 0) & (np.abs(x) != UPPER),
-    ),
-    "Ball(L1)": separable(mossp.Ball(mossp.L1(LAM), 2.0), lambda a: LAM + 0 * a, LAM),
-    "Weighted(MCP)": separable(mossp.Weighted(mossp.MCP(LAM), SOME), mcp, SOME * LAM)._replace(
-        slope=lambda x: SOME * np.sign(x) * mcp(np.abs(x))
-    ),
-}  # fmt: skip
-
-
-@functools.cache
-def posed(name, b=tuple(FAR)):
-    halfspaces = Halfspaces(W, np.array(b))
-    return mossp.Problem(loss, data(), CASES[name].reg, sphere, halfspaces)
-
-
-@functools.cache
-def rough(name, b=tuple(FAR), steps=400, batch=16):
-    """A short stochastic run for lam |x|_1 and a penalty, within the bounds of h if it has any."""
-    rng, mu, x = np.random.default_rng(0), 0.03, np.sqrt(R2 / n) * np.ones(n)
-    low, high = {"Non": (0, 9), "Box": (-UPPER, UPPER)}.get(name[:3], (-9, 9))
-    for _ in range(steps):
-        d = gradient(x, rng.integers(0, N, batch) if batch < N else slice(None))
-        d += W.T @ np.maximum(5 * (W @ x - b), 0) + 5 * (x @ x - R2) * 2 * x
-        v = x - mu * d
-        x = np.clip(np.sign(v) * np.maximum(np.abs(v) - mu * LAM, 0), low, high)
-    return x
-
-
-def optimality(name, x, b):
-    """(how far w = grad f + J'q is from stationary, the multipliers), everything in NumPy."""
-    case, active = CASES[name], W @ x - b > -1e-8
-    J, free = np.vstack([2 * x, W[active]]), case.free(x)
-    slope = case.slope(x)
-    left = (gradient(x) + slope)[free]
-    q = np.linalg.lstsq(J[:, free].T, -left, rcond=None)[0]
-    w = gradient(x) + q @ J
-    return np.linalg.norm(np.where(free, w + slope, np.maximum(case.held(x, w), 0))), q
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -359,10 +195,6 @@ def squares(x):
     return jnp.sum(x**2 * jnp.arange(1.0, 5.0)) / 2
 
 
-def unit(x):
-    return x @ x - 1.0
-
-
 HOPELESS = {
     "two spheres": (squares, lambda x: jnp.stack([x @ x - 1.0, x @ x - 2.0]), [0.1, 0.2, 0.3, 1.1]),
 }
@@ -387,7 +219,7 @@ def test_nothing_is_claimed_where_newton_cannot_help(why, which):
 
 def test_a_start_without_a_slope_is_left():
     """J = 0 at x = 0; the linear loss leads on to the sphere."""
-    problem = mossp.Problem(lambda x: x @ jnp.arange(1.0, 5.0), equality=unit)
+    problem = mossp.Problem(lambda x: x @ jnp.arange(1.0, 5.0), equality=unit_sphere)
     found = polish(problem.oracles(np.zeros(4)), np.zeros(4), TOL)
     assert found.improved and found.residual <= TOL
     best = -np.arange(1.0, 5.0) / np.sqrt(30)
@@ -407,7 +239,7 @@ def test_a_constraint_that_is_given_twice_does_no_harm():
 
 def test_a_loss_that_is_nan_elsewhere_is_no_obstacle():
     """log x + 0.1 / x on the sphere, from where a full Newton step makes an entry negative."""
-    problem = mossp.Problem(lambda x: jnp.sum(jnp.log(x) + 0.1 / x), equality=unit)
+    problem = mossp.Problem(lambda x: jnp.sum(jnp.log(x) + 0.1 / x), equality=unit_sphere)
     x = np.array([0.5, 0.5, 0.6, 0.4])
     found = polish(problem.oracles(x), x, TOL)
     x = found.witness.x
@@ -441,7 +273,7 @@ def test_a_constraint_that_is_nan_elsewhere_is_no_obstacle():
 def test_a_saddle_does_not_attract(dense, monkeypatch):
     """x'Ax / 2 on the sphere is stationary at every eigenvector, least at the first one only."""
     monkeypatch.setattr(module, "DENSE", 2000 if dense else 0)
-    problem = mossp.Problem(squares, equality=unit)
+    problem = mossp.Problem(squares, equality=unit_sphere)
     for near in ([0.01, 0.99, 0.1, 0.05], [0.01, 0.1, 0.99, 0.2]):
         x = np.array(near) / np.linalg.norm(near)
         found = polish(problem.oracles(x), x, TOL)
@@ -451,7 +283,7 @@ def test_a_saddle_does_not_attract(dense, monkeypatch):
 
 
 def test_a_maximiser_does_not_attract():
-    problem = mossp.Problem(squares, equality=unit)
+    problem = mossp.Problem(squares, equality=unit_sphere)
     x = np.array([0.01, 0.02, 0.01, 1.0])
     found = polish(problem.oracles(x), x / np.linalg.norm(x), TOL)
     assert not found.improved or squares(found.witness.x) < 1.0
@@ -571,231 +403,3 @@ def test_many_constraints_and_no_data():
     assert q[40] > 0 and 0 < np.sum(x == 0) < 20
     stays = np.where(x != 0, w + lam * np.sign(x), np.maximum(np.abs(w) - lam, 0))
     assert np.linalg.norm(stays) <= 1e-9
-
-
-# In a solve -------------------------------------------------------------------------------------
-
-
-@functools.cache
-def solved(polish, **more):
-    problem = posed("MCP", tuple(TIGHT))
-    given = {"method": "mossp-r", "steps": 300, "batch_size": 16, "tol": 1e-10, **more}
-    return mossp.solve(problem, np.full(n, 0.4), polish=polish, **given)
-
-
-def test_solve_polishes_its_end_point_and_counts_the_cost():
-    before, after = solved(False), solved(True)
-    found = polish(posed("MCP", tuple(TIGHT)).oracles(before.x), before.x, TOL)
-    assert not before.success and after.success, after.message
-    assert f"Polished by {found.steps} Newton steps." in after.message
-    np.testing.assert_allclose(after.x, found.witness.x, atol=1e-12)
-    assert optimality("MCP", after.x, TIGHT)[0] <= 1e-9
-    assert after.violation <= 1e-11 and after.steps == before.steps
-    assert after.gradients - before.gradients == found.gradients > 0
-    assert after.hessian_products - before.hessian_products == found.products > 0
-
-
-def test_every_replica_is_polished():
-    result = solved(True, replicas=3)
-    for x in result.xs:
-        assert optimality("MCP", x, TIGHT)[0] <= 1e-9
-    assert (result.violations <= 1e-11).all()
-
-
-def stop(progress):
-    return progress.step > 0
-
-
-def press(progress):
-    if progress.step > 0:
-        signal.raise_signal(signal.SIGINT)
-
-
-def wait(progress):
-    time.sleep(0.05)
-
-
-@pytest.mark.parametrize(
-    ("more", "status"),
-    [
-        ({"callback": stop}, mossp.Status.STOPPED),
-        ({"callback": press}, mossp.Status.INTERRUPTED),
-        ({"callback": wait, "seconds": 0.02}, None),
-    ],
-    ids=["callback", "ctrl-c", "seconds"],
-)
-def test_a_run_that_ends_early_is_not_polished(more, status):
-    result = solved(True, **more)
-    assert "not polished" in result.message and "Polished by" not in result.message
-    assert status is None or result.status == status
-    assert result.steps < 300 and not result.success
-
-
-@pytest.mark.parametrize("kind", ["sampler", "stream"])
-def test_data_without_end_cannot_be_polished(kind):
-    def rows(key, count):
-        return jax.random.normal(key, (count, n)), jnp.ones(count)
-
-    endless = mossp.Sampler(rows)
-    if kind == "stream":
-        X, y = data()
-        endless = mossp.Stream((X[:16], y[:16]) for _ in range(10))
-    problem = mossp.Problem(loss, endless, mossp.L1(LAM))
-    with pytest.raises(ValueError, match=r"polish needs all of the data.*has no end: leave it out"):
-        mossp.solve(problem, np.zeros(n), method="mossp-r", polish=True)
-
-
-# Far from the answer ----------------------------------------------------------------------------
-
-
-def rows_of(n=30, N=300, seed=3):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(N, n)) @ (np.eye(n) + 0.9)  # strongly correlated columns
-    X = X / X.std(axis=0)
-    return X, np.where(X @ np.r_[np.ones(3), np.zeros(n - 3)] + rng.normal(size=N) > 0, 1.0, -1.0)
-
-
-@pytest.mark.parametrize("lam", [0.1, 1e-2, 1e-4])
-def test_a_convex_problem_is_solved_at_once(lam):
-    X, y = rows_of()
-    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(lam))
-    result = mossp.solve(problem, np.zeros(30))
-    assert result.success and result.steps == 0 and "Polished" in result.message
-    assert mossp.stationarity(problem, result.x) < 1e-10
-
-
-def test_without_the_concave_part_there_is_a_second_start():
-    X, y = rows_of()
-    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
-    convex = mossp.solve(mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(0.05)), np.zeros(30))
-    from_there = mossp.solve(problem, convex, method="sqp-dc", steps=1, polish=True)
-    result = mossp.solve(problem, np.zeros(30))
-    assert result.success and result.fun <= from_there.fun + 1e-12
-
-
-def test_a_signal_while_polishing_is_not_lost(monkeypatch):
-    attempt = Polishing.attempt
-
-    def interrupted(self, *given, **settings):
-        signal.raise_signal(signal.SIGINT)
-        return attempt(self, *given, **settings)
-
-    monkeypatch.setattr(Polishing, "attempt", interrupted)
-    X, y = rows_of()
-    result = mossp.solve(mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(0.1)), np.zeros(30))
-    assert result.status is mossp.Status.INTERRUPTED
-    estimators = pytest.importorskip("mossp.sklearn", reason="scikit-learn is optional")
-    with pytest.raises(KeyboardInterrupt):
-        estimators.MoSSPClassifier(lam=0.1).fit(X, y)
-
-
-def test_a_resumed_run_keeps_the_answer_of_the_further_starts(tmp_path):
-    X, y = rows_of()
-    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
-    whole = mossp.solve(problem, np.zeros(30))
-    path, calls = tmp_path / "run.ckpt", []
-    stopped = mossp.solve(
-        problem, np.zeros(30), checkpoint=path, callback=lambda p: calls.append(p) or p.step > 0
-    )
-    assert stopped.status is mossp.Status.STOPPED
-    resumed = mossp.solve(problem, np.zeros(30), checkpoint=path)
-    assert resumed.success and resumed.fun == pytest.approx(whole.fun, rel=1e-12)
-
-
-# What it may cost --------------------------------------------------------------------------------
-
-
-def valley(x):
-    """A narrow curved valley, in which Newton's method from afar takes many short steps."""
-    return jnp.sum(10 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
-
-
-AFAR = np.array([-1.5, 2.0, -1.0, 1.5])
-
-
-def test_a_budget_in_samples_ends_it():
-    oracles = mossp.Problem(valley).oracles(AFAR)
-    whole = polish(oracles, AFAR, TOL)
-    cost = whole.gradients + 2 * whole.products
-    assert whole.residual <= TOL and not whole.ended
-    for samples in (20, cost // 3, cost - 20):
-        found = polish(oracles, AFAR, TOL, budget=Budget(samples=samples))
-        assert found.gradients + 2 * found.products <= samples
-        assert found.ended == "the gradients were used up" and found.residual > TOL
-        assert found.value <= float(valley(AFAR))
-
-
-def test_what_others_have_spent_counts():
-    oracles = mossp.Problem(valley).oracles(AFAR)
-    found = polish(oracles, AFAR, TOL, budget=Budget(samples=1000), before=980)
-    assert found.gradients + 2 * found.products <= 20
-
-
-def test_no_time_is_left():
-    oracles = mossp.Problem(valley).oracles(AFAR)
-    found = polish(oracles, AFAR, TOL, budget=Budget(seconds=0.0))
-    assert found.ended == "the time was used up" and found.steps == 0
-    assert np.array_equal(found.witness.x, AFAR)
-
-
-def test_an_attempt_that_does_not_pay_is_given_up():
-    oracles = mossp.Problem(valley).oracles(AFAR)
-    found = polish(oracles, AFAR, TOL, patience=30)
-    assert "did not fall for what it cost" in found.ended and found.residual > TOL
-    near = polish(oracles, np.ones(4) + 1e-3, TOL, patience=30)  # falls by more with every step
-    assert near.residual <= TOL and near.gradients + 2 * near.products > 30
-
-
-def test_a_large_loss_is_polished_to_what_rounding_leaves():
-    def large(x):
-        return 1e7 * valley(x)
-
-    oracles = mossp.Problem(large, equality=lambda x: x @ x - 2.0).oracles(AFAR)
-    found = polish(oracles, np.full(4, np.sqrt(0.5)), TOL, last=True)
-    assert found.residual <= TOL
-    at, s = found.witness, np.linalg.norm(jax.grad(large)(found.witness.x))
-    u = np.asarray(jax.grad(large)(at.x)) + 2 * at.lam[0] * at.x
-    assert np.linalg.norm(u) <= 1e-10 * max(1.0, s)
-
-
-def test_the_callback_goes_on_while_polishing(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("mossp.solving.solve"), "REPORT_SECONDS", 0.0)
-    seen = []
-    given = {"method": "sqp-dc", "polish": True, "tol": 1e-10, "steps": 1}
-    result = mossp.solve(mossp.Problem(valley), AFAR, callback=seen.append, **given)
-    polishing = [p for p in seen if p.doing == "polishing"]
-    assert len(polishing) >= 5 and all(p.step == 1 for p in polishing)
-    assert np.array_equal(polishing[-1].x[0], result.x)
-    assert polishing[-1].objective[0] == pytest.approx(result.fun, abs=1e-12)
-    times = [p.seconds for p in seen]
-    assert times == sorted(times) and times[-1] <= result.seconds
-
-    def stop(progress):
-        return progress.doing == "polishing"
-
-    stopped = mossp.solve(mossp.Problem(valley), AFAR, callback=stop, **given)
-    assert stopped.status is mossp.Status.STOPPED and not stopped.success
-    assert stopped.gradients < result.gradients and "not polished" not in stopped.message
-
-
-def test_a_certified_candidate_is_returned_though_no_replica_was_polished():
-    X, y = rows_of()
-    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
-    whole = mossp.solve(problem, np.zeros(30))
-    stopped = mossp.solve(problem, np.zeros(30), callback=lambda progress: True)
-    assert stopped.status is mossp.Status.STOPPED
-    assert mossp.stationarity(problem, stopped.x) <= 1e-10
-    assert stopped.certificate.is_kkt(1e-10) and stopped.fun <= whole.fun + 0.05
-    assert "convex part" in stopped.message and "not polished" not in stopped.message
-
-
-def test_few_entries_of_many_take_few_columns():
-    """Of 5,000 variables with a small support, no 5,000 x 5,000 matrix is made."""
-    size = 5000
-    target = np.where(np.arange(size) < 3, 2.0, 0.1)
-    problem = mossp.Problem(lambda x: 0.5 * jnp.sum((x - target) ** 2), regularizer=mossp.L1(0.5))
-    oracles = problem.oracles(np.zeros(size))
-    polisher = Polisher(oracles, np.zeros(size))
-    _, end, _ = polisher.run(np.where(np.arange(size) < 3, 1.0, 0.0), TOL, True)
-    np.testing.assert_allclose(end.x[:3], 1.5)
-    assert not end.x[3:].any() and polisher.formed[2].shape[1] <= 64

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
 
 from mossp.regularizers import prox
+from tests.problems import brute_prox, huber
 
 # name: (prox(v, mu), g(a) for a >= 0) with the parameters fixed
 LAM, THETA, GAMMA, SCAD_A, TL1_A = 0.8, 0.6, 2.5, 3.1, 0.7
-
-
-def huber(a):
-    return np.where(a <= GAMMA * LAM, a**2 / (2 * GAMMA), LAM * a - GAMMA * LAM**2 / 2)
 
 
 def scad(a):
@@ -31,7 +27,10 @@ SCALAR = {
         lambda v, mu: prox.prox_capped(v, mu, LAM, THETA),
         lambda a: LAM * np.maximum(a - THETA, 0),
     ),
-    "huber": (lambda v, mu: prox.prox_huber(v, mu, LAM, GAMMA), huber),
+    "huber": (
+        lambda v, mu: prox.prox_huber(v, mu, LAM, GAMMA),
+        lambda a: huber(a, LAM, GAMMA),
+    ),
     "scad": (lambda v, mu: prox.prox_scad(v, mu, LAM, SCAD_A), scad),
     "log_sum": (
         lambda v, mu: prox.prox_log_sum(v, mu, LAM, THETA),
@@ -94,15 +93,8 @@ def test_scalar_maps_minimise(name):
     rng = np.random.default_rng(1)
     for _ in range(40):
         v, mu = rng.normal() * 10 ** rng.uniform(-1, 1), 10 ** rng.uniform(-1.5, 1.5)
-
-        def objective(x, v=v, mu=mu):
-            return value(np.abs(x)) + (x - v) ** 2 / (2 * mu)
-
-        best = minimize_scalar(
-            objective, bounds=(min(v, 0) - 1e-9, max(v, 0) + 1e-9), method="bounded",
-            options={"xatol": 1e-12},
-        )  # fmt: skip
-        assert float(f(np.array([v]), mu)[0]) == pytest.approx(best.x, abs=3e-7)
+        best, _ = brute_prox(lambda x: value(np.abs(x)), v, mu)
+        assert float(f(np.array([v]), mu)[0]) == pytest.approx(best, abs=3e-7)
 
 
 @pytest.mark.parametrize("name", VECTOR)

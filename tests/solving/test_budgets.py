@@ -17,6 +17,7 @@ import mossp.engine.loop
 from mossp import METHODS, SVRG, Status
 from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
 from mossp.solving.arguments import checked_tol
+from tests.problems import near_rows, sphere
 
 polish = importlib.import_module("mossp.newton.polish")
 
@@ -267,19 +268,11 @@ def test_truncation():
     assert LuMeiXiao(radius=2.0).estimator(made, CONSTANTS) is made
 
 
-def sphere(x):
-    return x @ x - 1.0
-
-
 TARGET = 1.15 * np.array([0.8, -0.6, 0.0])
 NOISE = np.concatenate([X - X.mean(axis=0), X.mean(axis=0) - X]) / 2
 
 
-def spread(x, rows):
-    return 0.5 * jnp.mean(jnp.sum((x - rows) ** 2, axis=1))
-
-
-SPHERE = mossp.Problem(spread, TARGET + NOISE, mossp.L1(0.0), equality=sphere)
+SPHERE = mossp.Problem(near_rows, TARGET + NOISE, mossp.L1(0.0), equality=sphere)
 BEST = 0.5 * (0.15**2 + np.mean(np.sum(NOISE**2, axis=1)))
 
 

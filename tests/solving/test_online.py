@@ -8,15 +8,12 @@ import pytest
 
 import mossp
 from mossp.solving.online import Online
+from tests.problems import sphere
 
 rng = np.random.default_rng(0)
 A = rng.normal(size=(640, 4))
 b = A @ np.array([1.0, 0.5, 0.0, 0.0]) + 0.1 * rng.normal(size=640)
 BATCHES = [(A[i : i + 16], b[i : i + 16]) for i in range(0, 640, 16)]
-
-
-def sphere(x):
-    return x @ x - 1.0
 
 
 def run(**changes):

@@ -19,11 +19,8 @@ import scipy.sparse
 import mossp
 from mossp import losses
 from mossp.regularizers.strength import strengths_in, with_strength
-
-compilations: list[str] = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, *_, **__: compilations.append(event) if "backend_compile" in event else None
-)
+from tests.compilations import compilations
+from tests.problems import shrink, sphere
 
 N, n = 64, 6
 rng = np.random.default_rng(4)
@@ -31,14 +28,6 @@ X = np.linalg.qr(rng.normal(size=(N, n)))[0] * np.sqrt(N)
 Y = X @ np.array([2.0, -1.5, 0.9, 0.0, 0.3, 0.0]) + 0.1 * rng.normal(size=N)
 T = X.T @ Y / N
 LAMS = [0.5, 3.0, 0.05, 1.2]  # neither rising nor falling; 3 leaves nothing
-
-
-def soft(t, lam):
-    return np.sign(t) * np.maximum(np.abs(t) - lam, 0)
-
-
-def sphere(x):
-    return x @ x - 1.0
 
 
 def posed(reg=None, **changes):
@@ -66,8 +55,8 @@ def test_the_path_is_the_closed_form_in_the_order_given():
     assert isinstance(p, mossp.Path) and p.lams.tolist() == LAMS and p.success
     for lam, r in zip(LAMS, p.results, strict=True):
         assert r.success and r.tol == 1e-10, r.message
-        np.testing.assert_allclose(r.x, soft(T, lam), atol=1e-9)
-        assert np.array_equal(r.x != 0, soft(T, lam) != 0)
+        np.testing.assert_allclose(r.x, shrink(T, lam), atol=1e-9)
+        assert np.array_equal(r.x != 0, shrink(T, lam) != 0)
         F = 0.5 * np.mean((X @ r.x - Y) ** 2) + lam * np.abs(r.x).sum()
         assert r.fun == pytest.approx(F, abs=1e-12)
 
@@ -101,7 +90,7 @@ def test_what_a_path_tells():
     assert p.xs.shape == (4, n) and p.supports.shape == (4, n) and p.supports.dtype == bool
     assert np.array_equal(p.xs, [r.x for r in p.results])
     assert np.array_equal(p.supports, p.xs != 0)
-    assert p.nonzeros.tolist() == [int((soft(T, lam) != 0).sum()) for lam in LAMS]
+    assert p.nonzeros.tolist() == [int((shrink(T, lam) != 0).sum()) for lam in LAMS]
     assert p.funs.tolist() == [r.fun for r in p.results]
     assert p.violations.tolist() == [0.0] * 4
     assert p.certificates == [r.certificate for r in p.results]
@@ -133,7 +122,7 @@ def test_the_problem_is_left_alone():
     mossp.path(problem, lams, x0)
     assert float(problem.regularizer.lam) == 0.7 and lams.tolist() == LAMS and not x0.any()
     alone = mossp.solve(problem, x0)
-    np.testing.assert_allclose(alone.x, soft(T, 0.7), atol=1e-9)
+    np.testing.assert_allclose(alone.x, shrink(T, 0.7), atol=1e-9)
 
 
 def test_constraints_along_the_path():
@@ -142,7 +131,7 @@ def test_constraints_along_the_path():
     p = mossp.path(posed(equality=sphere), lams, np.full(n, 0.4))
     assert p.success and (p.violations <= 1e-10).all()
     for lam, x in zip(lams, p.xs, strict=True):
-        s = soft(T, lam)
+        s = shrink(T, lam)
         np.testing.assert_allclose(x, s / np.linalg.norm(s), atol=1e-8)
 
 
@@ -239,8 +228,8 @@ def test_pytrees_and_two_strengths_in_one():
     assert p.success and set(p.xs) == {"v", "w"}
     assert p.xs["v"].shape == (2, 2) and p.xs["w"].shape == (2, 4) and p.supports.shape == (2, n)
     for i, lam in enumerate([0.2, 1.0]):
-        np.testing.assert_allclose(p.xs["v"][i], soft(T[:2], 2 * lam), atol=1e-9)
-        np.testing.assert_allclose(p.xs["w"][i], soft(T[2:], lam), atol=1e-9)
+        np.testing.assert_allclose(p.xs["v"][i], shrink(T[:2], 2 * lam), atol=1e-9)
+        np.testing.assert_allclose(p.xs["w"][i], shrink(T[2:], lam), atol=1e-9)
         both = np.concatenate([p.xs["v"][i], p.xs["w"][i]])
         assert np.array_equal(p.supports[i], both != 0) and p.nonzeros[i] == (both != 0).sum()
     assert len(str(p).splitlines()) == 3
@@ -251,7 +240,7 @@ def test_no_strength_at_all():
         mossp.path(posed(mossp.Zero()), [0.5])
     p = mossp.path(posed(mossp.Zero()), [0.5], regularizer=mossp.L1)
     assert p.success
-    np.testing.assert_allclose(p.xs[0], soft(T, 0.5), atol=1e-9)
+    np.testing.assert_allclose(p.xs[0], shrink(T, 0.5), atol=1e-9)
 
 
 # Starts ---------------------------------------------------------------------------------------
@@ -262,7 +251,7 @@ def test_a_start_that_is_given():
     assert p.success
     np.testing.assert_allclose(p.xs, found().xs, atol=1e-9)
     warm = mossp.path(posed(), [0.5], found().results[0])
-    np.testing.assert_allclose(warm.xs[0], soft(T, 0.5), atol=1e-9)
+    np.testing.assert_allclose(warm.xs[0], shrink(T, 0.5), atol=1e-9)
 
 
 def test_sparse_data_without_a_start():

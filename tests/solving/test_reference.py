@@ -15,7 +15,7 @@ import pytest
 import mossp
 from mossp import Status, constraints, losses
 
-METHODS = ("mossp-p", "mossp-r")  # the others: test_matrix.py
+METHODS = ("mossp-p", "mossp-r")  # the others: methods/test_matrix.py
 
 LAM, REPLICAS = 0.01, 5
 OPTIMA = {"a9a": 0.590736953, "phishing": 0.644830453, "australian": 0.623845135}

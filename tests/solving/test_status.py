@@ -14,196 +14,9 @@ import pytest
 import scipy.optimize
 
 import mossp
-import mossp.engine.loop
 from mossp import Status, losses, schedules
-
-N, n, BATCH = 200, 6, 16
-rng = np.random.default_rng(0)
-A = rng.normal(size=(N, n))
-b = A @ np.array([1.0, 0.0, 0.0, 2.0, 0.0, -1.0]) + 0.1 * rng.normal(size=N)
-X0 = np.array([0.1, 0.2, -0.1])
-STEADY = schedules.Constant(rho=1.0, mu=0.01)
-
-
-def solve(problem, x0=X0, **settings):
-    return mossp.solve(problem, x0, **{"method": "mossp-r", "steps": 2000, "seed": 0, **settings})
-
-
-# NaN and infinity -----------------------------------------------------------------------------
-
-
-def bowl(x):
-    return 0.5 * jnp.sum((x - 1.0) ** 2)
-
-
-def breaks(x):
-    """NaN, and so is its gradient, where x_0 > 0.5."""
-    return bowl(x) * jnp.where(x[0] > 0.5, jnp.nan, 1.0)
-
-
-def hole(x):
-    """NaN where x_0 > 0.5, but its gradient is finite there, as that of a logarithm is."""
-    return bowl(x) + jnp.where(x[0] > 0.5, jnp.nan, 0.0)
-
-
-@jax.custom_jvp
-def kinked(x):
-    return bowl(x)
-
-
-@kinked.defjvp
-def _kinked(primals, tangents):
-    """A finite value with a gradient that is NaN where x_0 > 0.5."""
-    (x,), (v,) = primals, tangents
-    return bowl(x), jnp.where(x[0] > 0.5, jnp.nan, 1.0) * (x - 1.0) @ v
-
-
-def broken_constraint(x):
-    return 0.01 * x.sum() * jnp.where(x[0] > 0.5, jnp.nan, 1.0)
-
-
-@jax.custom_jvp
-def inner(x):
-    return 0.01 * x.sum()
-
-
-@inner.defjvp
-def _inner(primals, tangents):
-    (x,), (v,) = primals, tangents
-    return inner(x), 0.01 * v.sum() * jnp.where(x[0] > 0.5, jnp.nan, 1.0)
-
-
-def broken_jacobian(x):
-    return inner(x)
-
-
-TROUBLE = {
-    "loss": (mossp.Problem(loss=breaks), "the loss"),
-    "value alone": (mossp.Problem(loss=hole), "the loss"),
-    "gradient": (mossp.Problem(loss=kinked), "the gradient of the loss"),
-    "constraint": (mossp.Problem(loss=bowl, inequality=broken_constraint), "a constraint"),
-    "jacobian": (
-        mossp.Problem(loss=bowl, inequality=broken_jacobian),
-        "the gradient of a constraint",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TROUBLE)
-def test_nan_after_some_steps(name):
-    problem, culprit = TROUBLE[name]
-    r = solve(problem, schedule=STEADY)
-    assert r.status is Status.NONFINITE and not r.success
-    assert culprit in r.message and "NaN" in r.message
-    assert np.isfinite(r.x).all() and np.isfinite(r.xs).all()
-    # The last point at which all was well, or the first at which it was not.
-    assert 0.4 < r.x[0] < 0.52
-    assert r.steps < 500
-
-
-@pytest.mark.parametrize("name", ["loss", "gradient", "jacobian"])
-@pytest.mark.parametrize("steps", [20_000, 1_000_000])
-def test_nan_in_a_long_run(name, steps):
-    """Several chunks pass between two looks at the run, and NaN may come up in any of them."""
-    problem, culprit = TROUBLE[name]
-    r = solve(problem, schedule=STEADY, steps=steps)
-    assert r.status is Status.NONFINITE and culprit in r.message
-    assert np.isfinite(r.x).all() and 0.4 < r.x[0] < 0.52
-    assert r.steps < 5000
-
-
-def test_nan_is_found_whatever_the_chunks(monkeypatch):
-    problem, _ = TROUBLE["loss"]
-    whole = solve(problem, schedule=STEADY)
-    monkeypatch.setattr(mossp.engine.loop, "FIRST_CHUNK", 5)
-    monkeypatch.setattr(mossp.engine.loop, "CHUNK_SECONDS", 0.0)
-    r = solve(problem, schedule=STEADY)
-    assert np.array_equal(r.x, whole.x) and r.message == whole.message
-
-
-def test_the_last_finite_point_is_one_where_the_loss_is_finite():
-    r = solve(TROUBLE["value alone"][0], schedule=STEADY)
-    assert r.status is Status.NONFINITE
-    assert np.isfinite(r.fun) and r.x[0] <= 0.5
-
-
-def test_nan_at_the_start():
-    r = solve(mossp.Problem(loss=breaks), np.array([0.7, 0.0, 0.0]), schedule=STEADY)
-    assert r.status is Status.NONFINITE and "the loss" in r.message
-    assert r.steps == 0 and np.array_equal(r.x, [0.7, 0.0, 0.0])
-
-
-def test_nan_with_auto():
-    r = solve(mossp.Problem(loss=breaks))
-    assert r.status is Status.NONFINITE and "the loss" in r.message
-    assert np.isfinite(r.x).all()
-
-
-def root_loss(x):
-    return bowl(x) + jnp.sqrt(x[0])
-
-
-def negative(x):
-    return x[0] + 1.0
-
-
-def test_phase_one_leads_to_nan():
-    """x_0 = -1 is feasible, and there sqrt(x_0) is NaN."""
-    r = solve(mossp.Problem(loss=root_loss, equality=negative))
-    assert r.status is Status.NONFINITE and not r.success
-    assert np.isfinite(r.x).all() and "the loss" in r.message
-
-
-def root_constraint(x):
-    return jnp.sqrt(x[0] - 0.05) - 1.0
-
-
-def test_constraint_that_is_nan_at_the_start():
-    r = solve(mossp.Problem(loss=bowl, equality=root_constraint), np.zeros(3))
-    assert r.status is Status.NONFINITE and "a constraint" in r.message
-    assert np.array_equal(r.x, np.zeros(3))
-
-
-def exponential(x):
-    return jnp.exp(x[0]) - 2.0
-
-
-@pytest.mark.parametrize("start", [-5.2, -7.0, 600.0])
-def test_constraint_that_overflows_on_the_way(start):
-    """Gauss-Newton would step to exp(360) and further; no warning, no crash, and it gets there."""
-    r = solve(mossp.Problem(loss=bowl, equality=exponential), np.array([start, 0.0, 0.0]))
-    assert np.isfinite(r.x).all()
-    if start < 0:
-        assert r.x[0] == pytest.approx(np.log(2), abs=2e-2)
-
-
-def fragile(x, batch):
-    """NaN once x_0 is large: some replicas get there, by chance, and some do not."""
-    return 0.5 * jnp.mean((batch[0] @ x - batch[1]) ** 2) * jnp.where(x[0] > 0.5, jnp.nan, 1.0)
-
-
-def far(x):
-    return x @ x - 100.0
-
-
-def test_some_replicas_die():
-    noise = np.random.default_rng(1).normal(size=(N, 3))
-    target = noise @ np.array([0.5, 0.0, 0.0]) + np.random.default_rng(2).normal(size=N)
-    problem = mossp.Problem(loss=fragile, data=(noise, target), inequality=far)
-    schedule = schedules.Constant(rho=1.0, mu=0.05, alpha=1.0)
-    r = solve(problem, schedule=schedule, method="mossp-p", batch_size=16, steps=60, replicas=8)
-    dead = ~np.isfinite(r.trace.objective[-1])
-    assert 0 < dead.sum() < 8, "choose another threshold"
-    assert f"{dead.sum()} of 8 replicas" in r.message and "the loss" in r.message
-    assert r.status in (Status.BUDGET, Status.CONVERGED)  # the best replica lives
-    assert np.isfinite(r.fun) and np.isfinite(r.xs).all()
-    living = np.flatnonzero(~dead)
-    assert r.fun == r.funs[living].min()
-    # The living are not disturbed by the dead.
-    alone = solve(problem, schedule=schedule, method="mossp-p", batch_size=16, steps=60, replicas=2)
-    for j in set(living) & {0, 1}:
-        np.testing.assert_allclose(alone.xs[j], r.xs[j], atol=1e-10)
-
+from tests.problems import BATCH, A, N, b, bowl, n, sphere
+from tests.solving.short import solve
 
 # Divergence -----------------------------------------------------------------------------------
 
@@ -237,10 +50,6 @@ def test_mu_too_large(steps, output):
     )  # fmt: skip
     assert r.status is Status.DIVERGED and not r.success
     assert np.isfinite(r.x).all()
-
-
-def sphere(x):
-    return x @ x - 1.0
 
 
 @pytest.mark.parametrize("output", ["last", "best"])
@@ -346,19 +155,14 @@ def test_rates_that_cannot_both_hold(method):
     assert r.certificate.feasibility == pytest.approx(r.violations[0])
 
 
-def diverging(x):
-    """Unbounded below, so that the run leaves the neighbourhood of its start."""
-    return -jnp.sum(x**4)
-
-
 def test_a_run_that_diverges_returns_the_best_point_known():
-    problem = mossp.Problem(diverging, equality=lambda x: {"up": x[0] - 1.0, "down": x[0] + 1.0})
+    problem = mossp.Problem(fourth, equality=lambda x: {"up": x[0] - 1.0, "down": x[0] + 1.0})
     r = solve(problem, schedule=schedules.Constant(rho=1.0, mu=0.1))
     assert r.status is Status.INFEASIBLE_STATIONARY
     assert r.violation == pytest.approx(np.sqrt(2)) and r.violations[0] == r.violation
     assert "'down' (violated by 1) and 'up' (violated by 1) cannot both hold" in r.message
     assert np.linalg.norm(r.x) < 1
-    feasible = mossp.Problem(diverging, equality=lambda x: x[0] - 1.0)
+    feasible = mossp.Problem(fourth, equality=lambda x: x[0] - 1.0)
     x0 = np.array([1.0, 0.2, -0.1])
     r = solve(feasible, x0, schedule=schedules.Constant(rho=1.0, mu=0.1))
     assert r.status is Status.DIVERGED and not r.success
@@ -391,10 +195,6 @@ def test_large_units_do_not_hide_a_constraint_that_conflicts():
 # Success --------------------------------------------------------------------------------------
 
 
-def unit(x):
-    return x @ x - 1.0
-
-
 def half_space(x):
     return jnp.stack([x[0] - 0.2, x.sum() - 50.0])
 
@@ -404,7 +204,7 @@ def half_space(x):
 def test_success_is_true(kind, tol):
     """Residuals again, from scratch, in NumPy, with the multipliers that are claimed."""
     lam = 0.05
-    constraint = unit if kind == "equality" else half_space
+    constraint = sphere if kind == "equality" else half_space
     problem = mossp.Problem(
         loss=losses.squared, data=(A, b), regularizer=mossp.L1(lam), **{kind: constraint}
     )

@@ -15,13 +15,8 @@ import mossp
 from mossp import METHODS, losses
 from mossp.methods import objection
 from mossp.schedules import Constant, Measured, Theorem
-
-programs: list[str] = []
-jax.monitoring.register_event_duration_secs_listener(
-    lambda event, *_, **about: (
-        programs.append(str(about.get("fun_name"))) if "backend_compile" in event else None
-    )
-)
+from tests.compilations import compilations
+from tests.problems import bowl, cosines, sphere
 
 # One shape, and grids of eight points, for nearly all tests, so that programs are shared.
 N, n, BATCH, K = 40, 3, 4, 30
@@ -30,14 +25,6 @@ X = rng.normal(size=(N, n))
 y = X @ np.array([1.0, 0.0, -1.0]) + 0.1 * rng.normal(size=N)
 START = np.array([0.8, 0.5, -0.2])
 BASE = Constant(rho=2.0, mu=0.05, alpha=0.2)
-
-
-def sphere(x):
-    return x @ x - 1.0
-
-
-def bowl(x):
-    return 0.5 * jnp.sum((x - 1.0) ** 2)
 
 
 NOISY = mossp.Problem(losses.squared, (X, y), mossp.L1MinusL2(0.05), equality=sphere)
@@ -249,13 +236,13 @@ def test_inequalities_pytrees_and_one_program():
         inequality=lambda x: jnp.stack([x["b"] ** 2 - 0.01, -x["b"] - 5.0]),
     )  # fmt: skip
     x0, grid = {"a": np.array([0.8, 0.5]), "b": np.array(-0.2)}, {"mu": [0.01, 0.02, 0.03, 0.04]}
-    programs.clear()
+    compilations.clear()
     best = tune(problem, x0, grid=grid)
-    assert programs.count("jit(advance)") == programs.count("jit(start)") == 1
-    programs.clear()
+    assert compilations.count("jit(advance)") == compilations.count("jit(start)") == 1
+    compilations.clear()
     other = {"mu": [0.01, 0.02], "rho": [0.0, 3.0]}
     tune(problem, x0, grid=other, seed=9, steps=2 * K, schedule=Constant(rho=1, mu=0.3))
-    assert not programs
+    assert not compilations
     assert best.result.xs["a"].shape == (4, 2) and best.result.xs["b"].shape == (4,)
     for row in best.table:
         i = grid["mu"].index(row["mu"])
@@ -282,14 +269,8 @@ def test_single_precision_leaves_double_precision_alone():
     assert np.array_equal(alone("mossp-r", BASE, problem).x, alone("mossp-r", BASE, fresh()).x)
 
 
-def rows_of(key, count):
-    """Quicker to compile than jax.random."""
-    number = jnp.sum(jax.random.key_data(key) % 1000).astype(float)
-    return jnp.cos(number + jnp.arange(count * n).reshape(count, n) ** 2)
-
-
 def test_sampler():
-    problem = mossp.Problem(lambda x, rows: jnp.mean((rows @ x - 1.0) ** 2), mossp.Sampler(rows_of))
+    problem = mossp.Problem(lambda x, rows: jnp.mean((rows @ x - 1.0) ** 2), mossp.Sampler(cosines))
     best = tune(problem, grid={"mu": [0.01, 0.2]})
     for mu, x, F in zip([0.01, 0.2], best.result.xs, best.result.funs, strict=True):
         r = alone("mossp-r", dataclasses.replace(BASE, mu=mu), problem)
