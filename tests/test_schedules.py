@@ -394,7 +394,6 @@ def test_a_rule_that_needs_K_refuses_a_budget_in_seconds(name):
         assert name in ("indexed", "alacaoglu-wright", "lu-mei-xiao", "measured")
         result = mossp.solve(problem, np.ones(2), schedule=name, seconds=0.01)
         assert result.steps > 0
-        assert result.seconds < 30
 
 
 def test_a_rule_that_needs_K_takes_steps_and_seconds():

@@ -6,6 +6,9 @@ import pytest
 
 from tests.adversarial import children, files
 
+pytestmark = pytest.mark.slow
+
+
 SHARE = {
     "LIBSVM": 300, "CSV": 100, "Parquet": 60, "expression": 300, "model": 60,
     "column name": 8, "result": 120, "checkpoint": 30,

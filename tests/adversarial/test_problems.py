@@ -14,6 +14,9 @@ from tests.adversarial import families, kkt, problems
 from tests.adversarial.families import FAMILIES, draw
 from tests.adversarial.penalties import Long, length, long
 
+pytestmark = pytest.mark.slow
+
+
 # One of each kind: constraints of either sort and none, rows, no data, a pytree, groups, scales,
 # and two that must not succeed. `make attack` tries all of the families.
 SHARE = {

@@ -12,6 +12,9 @@ import pytest
 from mossp.app import cli
 from mossp.app.model import Model
 
+pytestmark = pytest.mark.slow
+
+
 matplotlib.use("agg")
 pytest.importorskip("polars", reason="tables are read by polars")
 pytest.importorskip("sklearn", reason="`mossp fit` is built on the estimators")

@@ -27,6 +27,9 @@ from mossp.expressions import parse
 from mossp.fairness import Covariances
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV, SparseCCA, SparsePCA
 
+pytestmark = pytest.mark.slow
+
+
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(37, 4)) / 3
 B = A @ np.array([1.0, 0.0, -2.0, 0.0]) + 0.1 * RNG.normal(size=37)

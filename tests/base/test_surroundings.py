@@ -14,6 +14,8 @@ import pytest
 
 import mossp
 
+pytestmark = pytest.mark.slow
+
 
 def solved(x0, lam=0.1):
     problem = mossp.Problem(lambda x: jnp.sum((x - 1.0) ** 2), regularizer=mossp.L1(lam))

@@ -212,6 +212,7 @@ CONSTRAINTS = {
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_stationarity_against_an_independent_minimisation(name, point, constraint):
     x = moved(name, POINTS[point])
     if name == "TruncatedL1MinusL2" and np.count_nonzero(x) <= 1:

@@ -28,6 +28,9 @@ from tests.engine.runs import LONG, K, problem, same_run, solve, stop_at
 from tests.hostile import mutations
 from tests.problems import START, A, N, b, bowl, fragile_rows, plane, wide_ball
 
+pytestmark = pytest.mark.slow
+
+
 door = importlib.import_module("mossp.solving.solve")  # `mossp.solve` is the function
 
 

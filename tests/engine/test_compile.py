@@ -12,6 +12,9 @@ from mossp import constraints, losses, schedules
 from tests.compilations import compiled_by
 from tests.problems import ball, plane
 
+pytestmark = pytest.mark.slow
+
+
 n = 5
 rng = np.random.default_rng(0)
 A = rng.normal(size=(416, n))

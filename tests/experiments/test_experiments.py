@@ -24,6 +24,8 @@ from mossp.experiments.published import QUADRATICS, SPHERE
 from mossp.experiments.runner import Runner, rate_table
 from mossp.experiments.store import Store
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):

@@ -14,8 +14,10 @@ def test_residuals_fall_at_the_papers_orders(setting):
     slopes = np.log(means[-1] / means[0]) / np.log(8)
     assert slopes[0] <= setting.order + 0.2  # E||u||^2
     assert slopes[2] <= -0.15  # E||c||^2, which settles later
-    for middle, low, high in seen["slopes"]:
-        assert low < middle < high
+    # The fits over the last half, with their intervals: none of the three falls by chance.
+    highest = (setting.order + 0.2, -1.0, -0.25)  # ||x - y||^2 is of a higher order
+    for (middle, low, high), most in zip(seen["slopes"], highest, strict=True):
+        assert high <= most and low < middle < high < low + 0.25
 
 
 def test_a_slope_and_its_interval():

@@ -22,6 +22,9 @@ import mossp
 from mossp.methods import objection
 from tests.problems import near_rows, shrink, sphere
 
+pytestmark = pytest.mark.slow
+
+
 N, n, LAM, GAMMA, B, STEPS = 256, 6, 0.3, 4.0, 16, 6000
 RNG = np.random.default_rng(5)
 ROWS = np.array([1.5, -1.0, 0.8, 0.2, -0.1, 0.0]) + 0.2 * RNG.standard_normal((N, n))

@@ -30,7 +30,7 @@ from tests.methods.references import (
 )
 from tests.problems import shrink
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.slow]
 
 
 # The references -----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from mossp.methods.dual import constrained_prox
 from mossp.schedules import Parameters
 from tests.problems import Halfspaces, sphere
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.slow]
 
 n, LAM, ETA = 30, 0.3, 0.7
 

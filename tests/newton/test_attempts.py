@@ -30,7 +30,7 @@ from tests.newton.cases import (
     valley,
 )
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.slow]
 
 # In a solve -------------------------------------------------------------------------------------
 

@@ -16,6 +16,9 @@ from mossp.newton.recession import leads_to_infinity
 from mossp.regularizers.strength import strengthened
 from mossp.result import Status
 
+pytestmark = pytest.mark.slow
+
+
 rng = np.random.default_rng(0)
 X = rng.standard_normal((60, 4))
 SEPARABLE = np.where(X @ [1.0, -1.0, 0.5, 0.0] > 0, 1.0, -1.0)

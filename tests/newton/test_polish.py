@@ -37,7 +37,7 @@ from tests.newton.cases import (
 from tests.problems import Halfspaces
 from tests.problems import sphere as unit_sphere
 
-pytestmark = pytest.mark.usefixtures("x64")
+pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.slow]
 
 
 # The regularisers: slopes of h - g where x_i is not 0, and how large a slope 0 holds ------------

@@ -174,8 +174,10 @@ def test_plot_draws_on_given_axes(one):
 
 
 def test_plot_takes_any_name_as_it_is(one, tmp_path):
-    report.plot(one, path=tmp_path / "figure.svg", names=[EVIL, "$\\frac{$"])
-    assert "<script" not in (tmp_path / "figure.svg").read_text("utf-8")
+    figure = report.plot(one, path=tmp_path / "figure.svg", names=[EVIL, "$\\frac{$"])
+    labels = figure.axes[2].get_xticklabels()
+    assert [label.get_text() for label in labels] == ["<script>alert(1)<…'&$x_{", "$\\frac{$"]
+    assert not any(label.get_parse_math() for label in labels)
 
 
 def test_plot_with_zero_coefficients_and_zero_violation(one):
@@ -183,7 +185,11 @@ def test_plot_with_zero_coefficients_and_zero_violation(one):
         one, x=np.zeros(2), violation=0.0,
         trace=one.trace._replace(violation=np.zeros_like(one.trace.violation)),
     )  # fmt: skip
-    report.plot(result).canvas.draw()
+    figure = report.plot(result)
+    figure.canvas.draw()
+    _, violation, coefficients = figure.axes
+    assert violation.get_yscale() == "log" and (violation.lines[0].get_ydata() > 0).all()
+    assert not coefficients.patches and np.isfinite(coefficients.get_ylim()).all()
 
 
 def test_without_matplotlib_the_error_names_the_package(one, monkeypatch):

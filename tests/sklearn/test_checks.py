@@ -15,6 +15,9 @@ from tests.compilations import compiled_by
 from tests.problems import sphere
 from tests.sklearn.rows import FOLDS, MIXED, SPHERE, TARGET, THREE, TWO, N, S, X
 
+pytestmark = pytest.mark.slow
+
+
 # scikit-learn's own checks -------------------------------------------------------------------
 
 

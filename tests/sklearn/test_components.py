@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.optimize
 import scipy.sparse
 from sklearn.base import clone
@@ -10,6 +11,8 @@ from sklearn.decomposition import PCA
 
 from mossp.sklearn import SparseCCA, SparsePCA
 from tests.sklearn.rows import MIXED, TARGET, N, S, X
+
+pytestmark = pytest.mark.slow
 
 
 def assert_best(value, v, count=20_000):

@@ -12,6 +12,8 @@ from mossp.regularizers import L1, Group
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV
 from tests.sklearn.rows import FOLDS, TARGET, TWO, WEIGHTS, N, X, n, same
 
+pytestmark = pytest.mark.slow
+
 
 def test_path_agrees_with_a_search():
     model = PathCV(MoSSPClassifier(), lams=6, cv=FOLDS, scoring="neg_log_loss").fit(X, TWO)

@@ -13,6 +13,8 @@ from sklearn.base import clone
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor
 from tests.sklearn.rows import MODELS, SPHERE, TARGET, TWO, WEIGHTS, N, S, X, same
 
+pytestmark = pytest.mark.slow
+
 
 def feed(model, y, A=X, batches=200, seed=0, first=0, **given):
     """Random batches of 32 rows, from number `first` on."""

@@ -19,6 +19,8 @@ from tests.compilations import compilations
 from tests.problems import (
     START,
     TRUTH,
+    A,
+    b,
     squared_rows,
 )
 from tests.solving.regression import bowl, regression, solve
@@ -59,7 +61,12 @@ def penalised(regularizer):
 
 
 def on_the_device():
-    """Copies the data there, for which JAX compiles small programs the first time."""
+    """Copies the data there, for which JAX compiles small programs the first time.
+
+    So it does for the first oracles of a process, whatever their shape.
+    """
+    with jax.enable_x64(True):
+        mossp.Problem(squared_rows, (A, b)).oracles(START)
     stated()
     stated(data=(scipy.sparse.csr_matrix(X7), y7))
 

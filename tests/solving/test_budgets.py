@@ -19,6 +19,9 @@ from mossp.schedules import AlacaogluWright, Constant, LuMeiXiao, TwoPhase
 from mossp.solving.arguments import checked_tol
 from tests.problems import near_rows, sphere
 
+pytestmark = pytest.mark.slow
+
+
 polish = importlib.import_module("mossp.newton.polish")
 
 N, n, BATCH = 32, 3, 4
@@ -284,7 +287,7 @@ def test_endless_schedules_solve_the_sphere(schedule, method):
     r = mossp.solve(SPHERE, x0, steps=20_000, **settings)
     assert abs(r.fun - BEST) <= 1e-3 and r.violation <= 2e-2
     timed = mossp.solve(SPHERE, x0, seconds=0.2, **settings)
-    assert timed.steps > 256 and 0.2 <= timed.seconds < 5.0
+    assert timed.steps > 256 and timed.seconds >= 0.2
     assert abs(timed.fun - BEST) <= 1e-2 and timed.violation <= 1e-1
 
 
@@ -337,9 +340,10 @@ def test_polishing_keeps_to_a_budget_in_gradients(budget):
 
 def test_polishing_is_counted_in_seconds_and_ends_with_them(monkeypatch):
     """Every look at the data takes a tenth of a second, so that Newton's method cannot arrive."""
-    look = polish.Polisher.evaluate
+    look, looks = polish.Polisher.evaluate, []
 
     def wait(self, x, q):
+        looks.append(x)
         time.sleep(0.1)
         return look(self, x, q)
 
@@ -348,7 +352,7 @@ def test_polishing_is_counted_in_seconds_and_ends_with_them(monkeypatch):
     mossp.solve(problem, START, **given)  # compiles
     monkeypatch.setattr(polish.Polisher, "evaluate", wait)
     r = mossp.solve(problem, START, **given, seconds=0.35)
-    assert 0.1 <= r.seconds <= 0.35 + 1.0 and r.steps == 20
+    assert 1 <= len(looks) <= 5 and r.seconds >= 0.1 and r.steps == 20
     assert "not polished" not in r.message
 
 

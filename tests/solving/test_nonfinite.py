@@ -13,6 +13,8 @@ from mossp import Status, schedules
 from tests.problems import N, bowl, fragile_rows, wide_ball
 from tests.solving.short import STEADY, solve
 
+pytestmark = pytest.mark.slow
+
 
 def breaks(x):
     """NaN, and so is its gradient, where x_0 > 0.5."""

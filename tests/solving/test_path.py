@@ -22,6 +22,9 @@ from mossp.regularizers.strength import strengths_in, with_strength
 from tests.compilations import compilations
 from tests.problems import shrink, sphere
 
+pytestmark = pytest.mark.slow
+
+
 N, n = 64, 6
 rng = np.random.default_rng(4)
 X = np.linalg.qr(rng.normal(size=(N, n)))[0] * np.sqrt(N)

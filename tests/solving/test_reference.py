@@ -15,6 +15,9 @@ import pytest
 import mossp
 from mossp import Status, constraints, losses
 
+pytestmark = pytest.mark.slow
+
+
 METHODS = ("mossp-p", "mossp-r")  # the others: methods/test_matrix.py
 
 LAM, REPLICAS = 0.01, 5

@@ -23,6 +23,9 @@ from tests.problems import (
 )
 from tests.solving.regression import bowl, regression, solve
 
+pytestmark = pytest.mark.slow
+
+
 # Replicas and random numbers ------------------------------------------------------------------
 
 

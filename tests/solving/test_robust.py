@@ -9,6 +9,9 @@ from pathlib import Path
 import jax
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 FILE = Path(__file__).parents[2] / "benchmarks" / "robust.py"
 spec = importlib.util.spec_from_file_location("robust", FILE)
 assert spec is not None and spec.loader is not None

@@ -25,6 +25,9 @@ from tests.problems import (
 )
 from tests.solving.regression import METHODS, bowl, regression, solve
 
+pytestmark = pytest.mark.slow
+
+
 # Budgets --------------------------------------------------------------------------------------
 
 
@@ -59,11 +62,11 @@ def test_budget_in_seconds(method):
     settings = {"method": method, "schedule": schedule}
     solve(regression(), **settings)
     r = solve(regression(), steps=None, seconds=0.4, **settings)
-    assert 0.4 <= r.seconds < 2.0 and r.steps > 256
+    assert r.seconds >= 0.4 and r.steps > 256  # an upper bound would measure the machine
     assert r.status in (Status.BUDGET, Status.CONVERGED)
     assert r.trace.steps[-1] == r.steps
     r = solve(regression(), steps=100, seconds=60.0, **settings)
-    assert r.steps == 100 and r.seconds < 10
+    assert r.steps == 100
 
 
 def test_budget_in_seconds_needs_a_schedule_without_horizon():

@@ -10,6 +10,8 @@ from mossp import Status
 from tests.solving.logistic import is_sentence
 from tests.solving.small import PLANE, Small
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_check_itself_finds_what_is_wrong():
     small = Small(A=[PLANE, [0, 0, 1.0, 0]], b=[0.5, 0.0])

@@ -15,6 +15,9 @@ from mossp.certificates.feasibility import different_starts
 from tests.solving.logistic import LAM, X0, is_sentence, logistic, n, on_sphere, same, stop_after
 from tests.solving.small import PLANE, Small
 
+pytestmark = pytest.mark.slow
+
+
 # Many starts ----------------------------------------------------------------------------------
 
 

@@ -18,6 +18,9 @@ from mossp.schedules import Constant, Measured, Theorem
 from tests.compilations import compilations
 from tests.problems import bowl, cosines, sphere
 
+pytestmark = pytest.mark.slow
+
+
 # One shape, and grids of eight points, for nearly all tests, so that programs are shared.
 N, n, BATCH, K = 40, 3, 4, 30
 rng = np.random.default_rng(0)

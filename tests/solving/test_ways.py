@@ -13,6 +13,8 @@ import mossp
 from mossp import Status
 from tests.solving.logistic import X0, is_sentence, on_sphere, same, unbroken
 
+pytestmark = pytest.mark.slow
+
 
 def volume(x):
     return -x[0] * x[1] * x[2]

@@ -47,6 +47,7 @@ def digits(scale, **settings):
         (1.0, {"momentum": "recursive"}),
     ],
 )
+@pytest.mark.slow
 def test_bounds_on_the_loss_of_every_class_are_met_by_what_is_left_out(scale, settings):
     """With mu = 0.01 and rho = 10 as numbers, the weights are NaN within 100 steps."""
     model, optimizer, closure = digits(scale, **settings)

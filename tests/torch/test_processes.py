@@ -6,11 +6,14 @@ import datetime
 import socket
 
 import numpy as np
+import pytest
 import torch
 
 import mossp.torch as ours
 from mossp.torch import MoSSP
 from tests.torch.models import ROWS, Model, closure_of, constrained
+
+pytestmark = pytest.mark.slow
 
 
 def trained(wrap, part):
