@@ -1,6 +1,7 @@
 # Needs Python 3.11 or later, make and a package index; all else is set up in .venv.
 #
-#   make run     solve the built-in example        make test    run the tests
+#   make run     solve the built-in example        make test    run the tests, all of them
+#   make test-fast   the quick ones                make test-optimized   some, compiled as users do
 #   make lint    ruff, mypy, order of imports      make bench   measure the speed
 #   make docs    the pages, in docs/build/html     make examples   run the examples
 #   make attack  hostile problems, files and arguments, kills: half an hour; ATTACK=0.1 a tenth
@@ -16,13 +17,24 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --ed
 
 DOCS_ARGS ?=
 
-.PHONY: run test lint bench docs examples attack clean
+# Steps, whole solves, certificates and estimators, compiled with every optimisation.
+OPTIMIZED := $(addprefix tests/,methods/test_mossp.py solving/test_solve.py \
+  certificates/test_certificate.py test_estimators.py)
+
+.PHONY: run test test-fast test-optimized lint bench docs examples attack clean
 
 run: $(VENV)/.installed-cli
 	@$(BIN)/mossp solve $(RUN_ARGS)
 
 test: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# What is marked slow, and the examples in docstrings, are left to make test.
+test-fast: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow" tests
+
+test-optimized: $(VENV)/.installed-dev
+	@MOSSP_TEST_OPTIMIZED=1 $(BIN)/python -m pytest $(PYTEST_ARGS) $(OPTIMIZED)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check
@@ -43,7 +55,7 @@ examples: $(VENV)/.installed-cli
 
 # The table of docs/reliability.md, printed and in mossp-attack/; it fails if a failure is unexplained.
 attack: $(VENV)/.installed-dev
-	@PYTHONPATH=tests $(BIN)/python -m adversarial
+	@$(BIN)/python -m tests.adversarial
 
 clean:
 	rm -rf $(VENV) build dist mossp-report mossp-attack docs/build docs/api docs/gallery

@@ -10,9 +10,11 @@ from pathlib import Path
 
 # Most of a test's time is compilation. Many tests compile the same program, in several processes:
 # it is kept from the first time on; and costly optimisations are left to the benchmarks.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-# Without these, programs run somewhat slower and are compiled in half the time.
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+# MOSSP_TEST_OPTIMIZED=1 compiles as users do, with all of them: `make test-optimized`.
+if not os.environ.get("MOSSP_TEST_OPTIMIZED"):
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    # Without these, programs run somewhat slower and are compiled in half the time.
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 # Problems take turns here as nowhere else.
 os.environ.setdefault("MOSSP_PROGRAMS", "600")
 CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
@@ -21,7 +23,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # Where torch is absent, importing its optimizer is an error that says what to install.
-collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch"]
+collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch", "tests/torch"]
 
 
 class Memory:

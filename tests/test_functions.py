@@ -20,6 +20,9 @@ import mossp
 from mossp._base import programs
 from mossp._base.programs import Store
 
+pytestmark = pytest.mark.slow
+
+
 X0 = np.zeros(3)
 TARGET = np.array([1.0, 2.0, 3.0])
 OTHER = np.array([7.0, 8.0, 9.0])

@@ -37,12 +37,6 @@ RESULTS = {  # exponents of K in rho, mu, alpha and b0; the exponent of ||c(x0)|
 }
 
 
-@pytest.fixture
-def x64():
-    with jax.enable_x64(True):
-        yield
-
-
 def slope(Ks, values):
     return np.polyfit(np.log(Ks), np.log(values), 1)[0]
 
@@ -420,7 +414,6 @@ def test_a_rule_that_needs_K_refuses_a_budget_in_seconds(name):
         assert name in ("indexed", "alacaoglu-wright", "lu-mei-xiao", "measured")
         result = mossp.solve(problem, np.ones(2), schedule=name, seconds=0.01)
         assert result.steps > 0
-        assert result.seconds < 30
 
 
 def test_a_rule_that_needs_K_takes_steps_and_seconds():

@@ -1,4 +1,4 @@
-"""The whole attack: `make attack`, or `python -m adversarial` with tests/ and src/ on the path.
+"""The whole attack: `make attack`, or `python -m tests.adversarial` with src/ on the path.
 
 ATTACK=0.1 in the environment runs a tenth of it. ONLY="problems files" names the parts: problems,
 files, inputs, kills, long. The table is printed and written to mossp-attack/.
@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from adversarial import files, inputs, kills, long_process, problems, table
-from adversarial.table import Row, share
+from tests.adversarial import files, inputs, kills, long_process, problems, table
+from tests.adversarial.table import Row, share
 
 FOLDER = Path("mossp-attack")
 PROBLEMS, KILLS, FULL_DISKS, COMPILING, SOLVES = 2000, 32, 8, 4, 500

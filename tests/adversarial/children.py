@@ -1,7 +1,7 @@
 """Cases in a child process, one line of JSON each: a case that hangs or kills costs that case only.
 
-The child is `python -m adversarial.MODULE ARGUMENTS FIRST COUNT`; it is begun anew after the case
-at which it fell silent or died.
+The child is `python -m tests.adversarial.MODULE ARGUMENTS FIRST COUNT`; it is begun anew after the
+case at which it fell silent or died.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 GIGABYTE = 2**30
 
 Report = dict[str, Any]
@@ -26,11 +26,11 @@ Report = dict[str, Any]
 
 def environment(**more: str) -> dict[str, str]:
     """Of a child: this package can be imported, and compiled programs are kept."""
-    paths = [str(TESTS), *(path for path in sys.path if path)]
+    paths = [str(ROOT), *(path for path in sys.path if path)]
     programs = {
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false",
-        "JAX_COMPILATION_CACHE_DIR": str(TESTS.parent / ".pytest_cache" / "compiled"),
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
@@ -51,7 +51,7 @@ def resident() -> int:
 
 def begin(module: str, *arguments: Any, **options: Any) -> Any:
     """A child that runs a module of this package."""
-    command = [sys.executable, "-m", f"adversarial.{module}", *map(str, arguments)]
+    command = [sys.executable, "-m", f"tests.adversarial.{module}", *map(str, arguments)]
     return subprocess.Popen(command, env=environment(), **options)
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import scipy.sparse
 
 import mossp
-from adversarial import formulas as made
-from adversarial import penalties as pen
-from adversarial.kkt import Reference
+from tests.adversarial import formulas as made
+from tests.adversarial import penalties as pen
+from tests.adversarial.kkt import Reference
 
 
 class Expect(enum.Enum):

@@ -1,8 +1,8 @@
 """Damaged and hostile files: each is read or refused in a typed sentence, soon, in little room.
 
-`python -m adversarial.files KIND FIRST COUNT` reads cases of one kind. A case is a valid file with
-bytes flipped, cut, doubled or replaced; for files with a checksum also one whose contents are
-wrong and whose checksum is right.
+`python -m tests.adversarial.files KIND FIRST COUNT` reads cases of one kind. A case is a valid
+file with bytes flipped, cut, doubled or replaced; for files with a checksum also one whose contents
+are wrong and whose checksum is right.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from typing import Any
 import numpy as np
 
 import mossp
-from adversarial import children
-from adversarial.sentences import CONTROL, fault_of
-from adversarial.table import Row
 from mossp import expressions
 from mossp._base import archive
 from mossp.app import cli, tables
 from mossp.app.features import Features
 from mossp.app.model import Model, ModelError
 from mossp.data.libsvm import DataError, read_libsvm
+from tests.adversarial import children
+from tests.adversarial.sentences import CONTROL, fault_of
+from tests.adversarial.table import Row
 
 SECONDS = 5.0  # of the processor, for a small file
 ROOM = 600 * 2**20  # bytes that reading one may take

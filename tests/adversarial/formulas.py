@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from adversarial.kkt import Smooth
-from adversarial.penalties import Long, Vector, length, long
+from tests.adversarial.kkt import Smooth
+from tests.adversarial.penalties import Long, Vector, length, long
 
 
 class Formula(eqx.Module):

@@ -1,6 +1,6 @@
 """Hostile arguments: taken, or refused by a ValueError or TypeError in a sentence, uncompiled.
 
-`python -m adversarial.inputs FIRST COUNT` tries cases in an order that is shuffled once for all.
+`python -m tests.adversarial.inputs FIRST COUNT` tries cases, in an order shuffled once for all.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 import scipy.sparse
 
 import mossp
-from adversarial import children
-from adversarial.sentences import fault_of
-from adversarial.table import Row
+from tests.adversarial import children
+from tests.adversarial.sentences import fault_of
+from tests.adversarial.table import Row
 
 SECONDS = 30  # for one case, compilation included
 PATIENCE = 120.0

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from adversarial import children
-from adversarial.sentences import SHORTEST
-from adversarial.table import Row
-from adversarial.victim import FAULTS, MODES
 from mossp._base import archive
+from tests.adversarial import children
+from tests.adversarial.sentences import SHORTEST
+from tests.adversarial.table import Row
+from tests.adversarial.victim import FAULTS, MODES
 
 PATIENCE = 180.0  # for one child
 RUN_SECONDS = 3.0  # about what a run takes after it is ready: when to kill it

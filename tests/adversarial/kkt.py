@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.optimize
 
-from adversarial.penalties import INF, Long, Penalty, Vector, length, long
+from tests.adversarial.penalties import INF, Long, Penalty, Vector, length, long
 
 # Residuals count against tol * max(1, S), as in `Certificate.is_kkt(relative=True)`. Rounding of 64
 # bits in sums whose terms are as large as `magnitude` is allowed for on top, and 10 % for the

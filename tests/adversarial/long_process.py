@@ -1,8 +1,9 @@
 """One process that solves again and again with functions that are new each time.
 
-`python -m adversarial.long_process COUNT` prints after every solve the memory maps, the resident
-bytes and the seconds. Nine of ten lambdas differ from the last one in a number, the tenth in what
-it computes; and every third loss is no lambda, but one function that reads a list which changes.
+`python -m tests.adversarial.long_process COUNT` prints after every solve the memory maps, the
+resident bytes and the seconds. Nine of ten lambdas differ from the last one in a number, the tenth
+in what it computes; and every third loss is no lambda, but one function that reads a list which
+changes.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from adversarial import children
-from adversarial.table import Row
+from tests.adversarial import children
+from tests.adversarial.table import Row
 
 MOST_MAPS, MOST_GROWTH, SLOWER = 15_000, 400 * 2**20, 1.5
 WARM = 5  # solves before memory is compared: JAX itself grows at first

@@ -1,7 +1,7 @@
 """Random problems: whatever a result says of its point is checked by hand.
 
-`python -m adversarial.problems FAMILY FIRST COUNT` solves some of a family and prints one line of
-JSON each: a process per family keeps memory bounded, and a problem that hangs or kills its
+`python -m tests.adversarial.problems FAMILY FIRST COUNT` solves some of a family and prints one
+line of JSON each: a process per family keeps memory bounded, and a problem that hangs or kills its
 process is itself a line of the table.
 """
 
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 import mossp
-from adversarial import children
-from adversarial.families import FAMILIES, Expect, Instance, draw
-from adversarial.kkt import flat, judge
-from adversarial.table import Row, aligned
+from tests.adversarial import children
+from tests.adversarial.families import FAMILIES, Expect, Instance, draw
+from tests.adversarial.kkt import flat, judge
+from tests.adversarial.table import Row, aligned
 
 SECONDS = 10.0  # the budget of a solve: budgets are promises
 PATIENCE = 240.0  # until a process that prints nothing is taken for hung, compilation included

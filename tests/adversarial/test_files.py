@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adversarial import children, files
+from tests.adversarial import children, files
+
+pytestmark = pytest.mark.slow
+
 
 SHARE = {
     "LIBSVM": 300, "CSV": 100, "Parquet": 60, "expression": 300, "model": 60,

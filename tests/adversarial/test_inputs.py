@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from adversarial import children, inputs
+import pytest
+
+from tests.adversarial import children, inputs
+
+pytestmark = pytest.mark.slow
+
 
 SHARE = 250
 

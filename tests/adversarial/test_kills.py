@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from adversarial import kills, long_process
-from adversarial.table import Row
+import pytest
+
+from tests.adversarial import kills, long_process
+from tests.adversarial.table import Row
+
+pytestmark = pytest.mark.slow
 
 
 def test_killed_runs_go_on():

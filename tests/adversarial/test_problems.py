@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import mossp
-from adversarial import families, kkt, problems
-from adversarial.families import FAMILIES, draw
-from adversarial.penalties import Long, length, long
+from tests.adversarial import families, kkt, problems
+from tests.adversarial.families import FAMILIES, draw
+from tests.adversarial.penalties import Long, length, long
+
+pytestmark = pytest.mark.slow
+
 
 # One of each kind: constraints of either sort and none, rows, no data, a pytree, groups, scales,
 # and two that must not succeed. `make attack` tries all of the families.

@@ -1,4 +1,4 @@
-"""A run with a checkpoint, made to be killed: `python -m adversarial.victim MODE FILE [FAULT]`.
+"""A run with a checkpoint, to be killed: `python -m tests.adversarial.victim MODE FILE [FAULT]`.
 
 It prints "ready" at its first look at the run, and at the end one line of JSON with every number
 of the answer in hexadecimal. FAULT is what the disk does from the third save on.

@@ -51,7 +51,8 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
     in_groups = single[:, : groups.shape[1] * GROUP].reshape(POINTS, GROUP, -1).mean(axis=1)
     for together, apart, number in ((groups, in_groups, GROUP), (whole, single.mean(1), count)):
         together, apart = together.reshape(POINTS, -1), apart.reshape(POINTS, -1)
-        off = np.abs(together - apart) - enough[:, None]
+        with np.errstate(invalid="ignore"):  # infinite losses are left to the run to tell
+            off = np.abs(together - apart) - enough[:, None]
         if np.isfinite(off).any() and np.nanmax(np.where(np.isfinite(off), off, -np.inf)) > 0:
             place = np.unravel_index(np.argmax(np.where(np.isfinite(off), off, -np.inf)), off.shape)
             raise ValueError(

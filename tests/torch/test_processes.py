@@ -1,0 +1,78 @@
+"""Training in several processes."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+
+import numpy as np
+import pytest
+import torch
+
+import mossp.torch as ours
+from mossp.torch import MoSSP
+from tests.torch.models import ROWS, Model, closure_of, constrained
+
+pytestmark = pytest.mark.slow
+
+
+def trained(wrap, part):
+    """Where training ends, by momentum, on a part of every mini-batch."""
+    ends = {}
+    for momentum in ("polyak", "recursive"):
+        model = Model()
+        whole = wrap(model)
+        settings = constrained(model, momentum=momentum, mu=0.02, multipliers=True)
+        optimizer = MoSSP(whole.parameters(), "l1-l2:0.1", **settings)
+        for rows in ROWS:
+            optimizer.step(closure_of(whole, rows[part]))
+        ends[momentum] = torch.cat([model.x, optimizer._lam]).tolist()
+    return ends
+
+
+def train(rank, port, queue):
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2,
+        timeout=datetime.timedelta(seconds=40),
+    )  # fmt: skip
+    wrap = torch.nn.parallel.DistributedDataParallel
+    ends = trained(wrap, slice(2 * rank, 2 * rank + 2))
+    model = Model()
+    whole = wrap(model)
+    optimizer = MoSSP(whole.named_parameters())
+    factors = 1.0, 1.0, float("nan") if rank == 1 else 1.0  # one process has the NaN
+    try:
+        for factor in factors:
+            optimizer.step(lambda factor=factor: (factor * whole(ROWS[rank])).backward())
+            ends["last"] = model.x.tolist()
+            ends["before"] = optimizer.state[model.b]["before"].tolist()
+    except ours.NonFiniteError as error:
+        ends["said"], ends["restored"] = str(error), model.b.tolist()
+    queue.put((rank, ends))
+    dist.destroy_process_group()
+
+
+def test_processes_agree_and_follow_one_on_the_joint_batch():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    workers = [context.Process(target=train, args=(r, port, queue), daemon=True) for r in range(2)]
+    for worker in workers:
+        worker.start()
+    try:
+        ends = dict(queue.get(timeout=90) for _ in workers)
+        for worker in workers:
+            worker.join(timeout=20)
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert ends[0] == ends[1]
+    assert "At step 2 the gradient of the loss by parameter" in ends[0]["said"]
+    assert ends[0]["restored"] == ends[0]["before"]
+    for momentum, alone in trained(lambda model: model, slice(None)).items():
+        np.testing.assert_allclose(ends[0][momentum], alone, rtol=0, atol=1e-12)
