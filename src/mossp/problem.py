@@ -15,7 +15,7 @@ import scipy.sparse
 
 from mossp._base import keys
 from mossp._base.module import restored, stored
-from mossp._base.printing import shown
+from mossp._base.printing import counted, shown
 from mossp._base.programs import store
 from mossp._base.structure import Structure, with_dtype
 from mossp._base.surroundings import fork, refuse_tracers
@@ -238,8 +238,8 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
             bad = int(stored.size - np.isfinite(stored).sum())
             if bad:
                 raise ValueError(
-                    f"data has {bad} NaN or infinite value{'s' * (bad > 1)} in the array of "
-                    f"shape {a.shape}: remove or impute these rows first."
+                    f"data has {counted(bad, 'NaN or infinite value')} in the array of shape "
+                    f"{a.shape}: remove or impute these rows first."
                 )
         arrays.append(a)
     rows = [a.shape[0] for a in arrays]

@@ -1,1 +1,1 @@
-"""What every room needs and none owns: random keys, structure, validation, text, files, programs."""
+"""What every room needs and none owns: keys, structure, validation, text, files, programs."""
