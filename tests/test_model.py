@@ -118,8 +118,8 @@ def test_foreign_files(tmp_path):
     np.save(tmp_path / "a.npy", np.ones(3))
     (tmp_path / "a.pickle").write_bytes(pickle.dumps(Exploit()))
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("coef.npy", pickle.dumps(Exploit()))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr("coef.npy", pickle.dumps(Exploit()))
     archive.write_arrays(tmp_path / "run", {"x": np.ones(3)}, {"seed": 1})
     for file in list(tmp_path.iterdir()):
         assert "is damaged, or not a model of mossp" in refused(file)
