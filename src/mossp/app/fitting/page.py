@@ -13,9 +13,8 @@ from mossp.app.fitting.fit import FOLDS, Fitted, Request
 from mossp.app.fitting.scores import one_against_rest
 from mossp.report import Extra, numbers, write_page
 from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
-from mossp.sklearn.search import SMALLEST, largest_strength
+from mossp.sklearn.paths import regularization_path
 from mossp.solving.path import Path as Strengths
-from mossp.solving.path import path
 
 STRENGTHS = 15  # on a path
 ROOM = 2.5  # of its figure, in units of the model's largest coefficient
@@ -81,15 +80,9 @@ def path_of(fitted: Fitted) -> Strengths | None:
     estimator, train = fitted.estimator, fitted.train
     if estimator.regularizer == "none":
         return None
-    rows, labels = estimator._prepared(train.X, train.y)
-    n = rows.X.shape[1]
-    x0 = estimator._start(n, warm=False)
-    top = largest_strength(estimator, rows, x0)
-    problem = estimator._problem(rows, labels, train.z, 1.0)
-    return path(
-        problem, np.geomspace(top, SMALLEST * top, STRENGTHS), x0,
-        regularizer=lambda lam: estimator._regularizer(n, lam), **estimator._settings(),
-    )  # fmt: skip
+    return regularization_path(
+        estimator, train.X, train.y, sensitive=train.z, lams=STRENGTHS
+    )
 
 
 def path_part(fitted: Fitted, strengths: Strengths) -> Extra:

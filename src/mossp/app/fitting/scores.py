@@ -11,6 +11,7 @@ from mossp import losses
 from mossp._base.printing import short
 from mossp.fairness import selection_rates
 from mossp.sklearn import MoSSPClassifier
+from mossp.sklearn.formulation import REGRESSION, loss_of
 
 
 class Sample(NamedTuple):
@@ -35,7 +36,7 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
             "mean absolute error": metrics.mean_absolute_error(y, predicted),
             "root mean squared error": metrics.root_mean_squared_error(y, predicted),
         }
-        loss = estimator._model_loss()
+        loss = loss_of(estimator.loss, REGRESSION)
         if isinstance(loss, losses.Quantile):
             found["pinball loss"] = metrics.mean_pinball_loss(y, predicted, alpha=float(loss.tau))
         if isinstance(loss, losses.Poisson):
