@@ -17,7 +17,6 @@ A relation of arrays holds entry by entry; shapes meet by the rules of NumPy.
 from __future__ import annotations
 
 import ast
-import difflib
 import keyword
 import math
 import numbers
@@ -34,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base import naming
 from mossp._base.module import Module
 from mossp._base.printing import quoted, short
 
@@ -372,8 +372,8 @@ class _Reader:
                 node,
             )
         if name not in FUNCTIONS:
-            near = difflib.get_close_matches(name, FUNCTIONS, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(FUNCTIONS)}."
+            near = naming.closest(name, FUNCTIONS)
+            hint = f"did you mean `{near}`?" if near else f"there are {', '.join(FUNCTIONS)}."
             self.fail(f"There is no function `{name}`: {hint}", node)
         given = len(node.args) + len(node.keywords)
         if given != FUNCTIONS[name] or node.keywords:
@@ -404,9 +404,9 @@ class _Reader:
             )
         if count == 1:
             return self.names.index(name)
-        near = difflib.get_close_matches(name, [*self.names[:MAX_CANDIDATES], *RESERVED], n=1)
+        near = naming.closest(name, [*self.names[:MAX_CANDIDATES], *RESERVED])
         hint = f"there are {self.size}, the first is `{_spelling(self.names[0])}`."
-        hint = f"did you mean `{_spelling(near[0])}`?" if near else hint
+        hint = f"did you mean `{_spelling(near)}`?" if near else hint
         self.fail(f"There is no column `{_spelling(name)}`: {hint}", node)
 
     def entries(self, node: ast.Subscript, base: str) -> _Part:

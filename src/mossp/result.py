@@ -13,7 +13,7 @@ import numpy as np
 
 from mossp._base import layout
 from mossp._base.archive import CheckpointError, read_arrays, write_arrays
-from mossp._base.printing import printable
+from mossp._base.printing import counted, printable
 from mossp.certificates.certificate import Certificate, Expectation
 
 PyTree = Any
@@ -105,7 +105,7 @@ class Result:
         CONVERGED: mossp-r, 2,000 steps, 1 replica
         """
         c, s = self.certificate, self.settings
-        replicas = f"{len(self.funs)} replica{'s' * (len(self.funs) > 1)}"
+        replicas = counted(len(self.funs), "replica")
         judged = "full gradient" if c.samples is None else f"{c.samples:,} fresh samples"
         lines = [
             f"{self.status.name}: {s.get('method', '?')}, {self.steps:,} steps, {replicas}",

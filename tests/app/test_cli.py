@@ -1,5 +1,6 @@
 """The command: what it prints where, and its exit codes."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 import mossp
 from mossp import examples
-from mossp.app import cli
+from mossp.app import cli, preparation
 
 matplotlib.use("agg")
 
@@ -25,7 +26,7 @@ QUICK = ["solve", "--method", "mossp-r", "--steps", "300", "--batch-size", "16"]
 def own_folder(tmp_path, monkeypatch):
     """Nothing is written outside, and JAX's configuration stays as it is."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "keep_compiled_programs", lambda: None)
+    monkeypatch.setattr(preparation, "keep_compiled_programs", lambda: None)
 
 
 def run(capsys, *arguments):
@@ -105,9 +106,9 @@ def test_a_missing_package_is_one_sentence_with_the_cure(capsys, monkeypatch, pa
 
 def test_a_missing_package_for_the_report_is_said_before_the_run(capsys, monkeypatch):
     monkeypatch.setattr(mossp, "solve", lambda *_, **__: pytest.fail("it ran"))
-    find = cli.importlib.util.find_spec
+    find = importlib.util.find_spec
     monkeypatch.setattr(
-        cli.importlib.util, "find_spec", lambda name: None if name == "jinja2" else find(name)
+        importlib.util, "find_spec", lambda name: None if name == "jinja2" else find(name)
     )
     code, _, err = run(capsys, "solve")
     assert code == 2 and "A report needs jinja2: pip install 'mossp[cli]'" in err
@@ -178,13 +179,13 @@ def test_cache_folder(tmp_path, monkeypatch):
     try:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.delenv("MOSSP_CACHE", raising=False)
-        assert cli.keep_compiled_programs() == tmp_path / "mossp" / "jax"
+        assert preparation.keep_compiled_programs() == tmp_path / "mossp" / "jax"
         monkeypatch.setenv("MOSSP_CACHE", str(tmp_path / "own"))
-        assert cli.keep_compiled_programs() == tmp_path / "own"
+        assert preparation.keep_compiled_programs() == tmp_path / "own"
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
         (tmp_path / "file").touch()
         monkeypatch.setenv("MOSSP_CACHE", str(tmp_path / "file"))
-        assert cli.keep_compiled_programs() is None
+        assert preparation.keep_compiled_programs() is None
     finally:
         for name, value in before.items():
             jax.config.update(name, value)

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from mossp.app import cli
+from mossp.app import cli, preparation
 from mossp.app.model import Model
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ COST = 3 * (AGE - 50) / 10 + 0.2 * rng.normal(size=N)
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "keep_compiled_programs", lambda: None)
+    monkeypatch.setattr(preparation, "keep_compiled_programs", lambda: None)
     with open("data.csv", "w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["age", "body mass", "noise", "sex", "cost", "label"])

@@ -140,7 +140,7 @@ def test_gzip_may_not_unpack_to_much_more_than_it_is(name, tmp_path, monkeypatch
     packed = gzip.compress(BOMBS[name], mtime=0)
     assert len(packed) < 2**15
     for reader in ("_csv", "_parquet"):  # nothing of it gets there
-        monkeypatch.setattr(tables, reader, None)
+        monkeypatch.setattr(tables.reading, reader, None)
     assert "far more than its size suggests: unpack it" in refusal(
         read, put(tmp_path / name, packed)
     )

@@ -32,7 +32,7 @@ def found(tmp_path_factory):
     """`mossp reproduce all --quick`; what it kept is then read again."""
     folder = tmp_path_factory.mktemp("reproduction")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mossp.app.cli.keep_compiled_programs", lambda: None)
+        patch.setattr("mossp.app.preparation.keep_compiled_programs", lambda: None)
         assert cli.main(["reproduce", "all", "--quick", "--out", str(folder)]) == 0
     return reproduce("all", folder, quick=True), folder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -54,8 +53,7 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]
     buffer = io.BytesIO()
     np.savez(buffer, **stored)  # type: ignore[arg-type]
     try:
-        with files.replacing(path) as file:
-            file.write(buffer.getbuffer())
+        files.write(path, buffer.getbuffer())
     except OSError as error:
         raise CheckpointError(f"{path} could not be written: {error.strerror}.") from error
     return path
@@ -156,16 +154,7 @@ def checksum(arrays: dict[str, np.ndarray]) -> bytes:
 def save(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
     """A checkpoint; the one before it is kept beside it."""
     if path.exists():
-        keep = previous(path)
-        place = Path(os.path.realpath(path))
-        draft = files.draft_beside(place)
-        try:
-            os.link(place, draft)  # a second name: `path` is never missing
-            os.replace(draft, keep)
-        except OSError:
-            pass  # a file system without links keeps one checkpoint, which is still atomic
-        with contextlib.suppress(OSError):
-            draft.unlink()  # two names of one file do not replace each other
+        files.keep_as(path, previous(path))  # without links there is one, which is still atomic
     write_arrays(path, arrays, meta)
 
 

@@ -46,6 +46,27 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         remove_stale_drafts(place)
 
 
+def write(path: Path, content: bytes | memoryview) -> Path:
+    """Write a file: complete under its name, or as it was before."""
+    with replacing(path) as file:
+        file.write(content)
+    return path
+
+
+def keep_as(path: Path, other: Path) -> None:
+    """Let what is in `path` be found under `other`, too; `path` itself is never missing.
+
+    Only where the file system has links.
+    """
+    place = Path(os.path.realpath(path))
+    draft = draft_beside(place)
+    with contextlib.suppress(OSError):
+        os.link(place, draft)  # a second name
+        os.replace(draft, other)
+    with contextlib.suppress(OSError):
+        draft.unlink()  # two names of one file do not replace each other
+
+
 def draft_beside(place: Path) -> Path:
     return place.with_name(f".{place.name[:SHOWN]}.{secrets.token_hex(8)}.tmp")
 

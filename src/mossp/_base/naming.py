@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from mossp._base.printing import quoted
+from mossp._base.printing import counted, quoted
 
 T = TypeVar("T")
+
+
+def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name that is most like this one, if there is one: what was perhaps meant.
+
+    >>> closest("polyka", ["polyak", "recursive"]), closest("svrg", ["polyak", "recursive"])
+    ('polyak', None)
+    """
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return near[0] if near else None
 
 
 def find(text: Any, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
@@ -22,8 +32,8 @@ def find(text: Any, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
         raise TypeError(f"The name of a {what} must be text, but {quoted(text)} was given.")
     name, colon, rest = (part.strip() for part in text.partition(":"))
     if name not in table:
-        near = difflib.get_close_matches(name, table, n=1, cutoff=0.45)
-        hint = f" Did you mean {quoted(near[0])}?" if near else ""
+        near = closest(name, table, cutoff=0.45)
+        hint = f" Did you mean {quoted(near)}?" if near else ""
         raise ValueError(f"There is no {what} {quoted(name)}: choose {', '.join(table)}.{hint}")
     try:
         numbers = [float(part) for part in rest.split(",")] if colon else []
@@ -43,6 +53,6 @@ def call(make: Callable[..., T], numbers: list[float], text: str) -> T:
         return make(*numbers)
     except TypeError:
         raise ValueError(
-            f"{quoted(text)} has {len(numbers)} number{'s' * (len(numbers) != 1)}, which does not "
-            f"suit {getattr(make, '__name__', make)}."
+            f"{quoted(text)} has {counted(len(numbers), 'number')}, which does not suit "
+            f"{getattr(make, '__name__', make)}."
         ) from None

@@ -65,6 +65,15 @@ def shown(value: Any, longest: int = LONGEST) -> str:
     return short(" ".join(_ADDRESS.sub("", text).split()), longest)
 
 
+def counted(number: int, thing: str, digits: str | None = None) -> str:
+    """A number of things, for a sentence; `digits` if the number is written in another way.
+
+    >>> counted(1, "row"), counted(2000, "row"), counted(2000, "row", "2,000")
+    ('1 row', '2000 rows', '2,000 rows')
+    """
+    return f"{number if digits is None else digits} {thing}{'' if number == 1 else 's'}"
+
+
 def _cut(text: str, longest: int) -> str:
     end = longest // 4
     return text if len(text) <= longest else f"{text[: longest - end - 1]}…{text[-end:]}"
@@ -83,7 +92,7 @@ def warn(text: str) -> None:
 
     Python shows it once for each such line, however often the line is run.
     """
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parent.parent)
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
         level, frame = level + 1, frame.f_back

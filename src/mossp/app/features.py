@@ -15,14 +15,14 @@ import numpy as np
 import scipy.sparse
 
 from mossp._base import layout
-from mossp._base.printing import quoted
+from mossp._base.printing import counted, quoted
+from mossp.app.standardization import moments, sparse_moments
 from mossp.app.tables import (
     NUMBERS,
     Table,
     TableError,
     check_known,
     check_target,
-    counted,
     kind_of,
     numbers_in,
     refused,
@@ -132,7 +132,7 @@ class Features:
         X = plain._raw(table, quiet=True)[chosen]
         if not standardize:
             return plain
-        centre, scale = _sparse_moments(X) if sparse else _moments(X)
+        centre, scale = sparse_moments(X) if sparse else moments(X)
         return dataclasses.replace(plain, centre=tuple(centre), scale=tuple(scale))
 
     def matrix(self, table: Table) -> Any:
@@ -270,33 +270,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-# Standard deviations are of values scaled by a power of two, which is exact, so that squares
-# neither overflow nor vanish. What varies no more than rounding does is constant: its scale is 1.
-ROUNDING = 8 * np.finfo(float).eps
-
-
-def _moments(X: np.ndarray) -> tuple[list[float], list[float]]:
-    exponent = np.frexp(np.abs(X).max(axis=0))[1]
-    scaled = np.ldexp(X, -exponent)
-    shifted = scaled - scaled[0]  # a constant column is exactly 0 from here on
-    centre = np.ldexp(scaled[0] + shifted.mean(axis=0), exponent)
-    return centre.tolist(), _scale(shifted.std(axis=0), exponent)
-
-
-def _sparse_moments(X: scipy.sparse.csr_matrix) -> tuple[list[float], list[float]]:
-    """Centres of 0, so that the rows stay sparse, and standard deviations about the mean."""
-    (rows, n), j = X.shape, X.indices
-    exponent = np.frexp(abs(X).max(axis=0).toarray().ravel())[1]
-    stored = np.bincount(j, minlength=n)
-    lowest = np.where(stored == rows, X.min(axis=0).toarray().ravel(), 0)
-    shifted = np.ldexp(X.data, -exponent[j]) - np.ldexp(lowest, -exponent)[j]
-    mean = np.bincount(j, shifted, n) / rows
-    squares = np.bincount(j, (shifted - mean[j]) ** 2, n) + (rows - stored) * mean**2
-    return [0.0] * n, _scale(np.sqrt(squares / rows), exponent)
-
-
-def _scale(deviation: np.ndarray, exponent: np.ndarray) -> list[float]:
-    scale = np.where(deviation > ROUNDING, np.ldexp(deviation, exponent), 1.0)
-    return np.where(scale > 0, scale, 1.0).tolist()

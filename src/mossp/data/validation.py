@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import scipy.sparse
 
+from mossp._base.printing import counted
 from mossp._base.validation import hides_entries
 from mossp.data.finite import Finite
 from mossp.data.protocol import Source
@@ -59,7 +60,7 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
             bad = int(stored.size - np.isfinite(stored).sum())
             if bad:
                 raise ValueError(
-                    f"data has {bad} NaN or infinite value{'s' * (bad > 1)} in the array of "
+                    f"data has {counted(bad, 'NaN or infinite value')} in the array of "
                     f"shape {a.shape}: remove or impute these rows first."
                 )
         arrays.append(a)

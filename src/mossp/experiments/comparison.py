@@ -61,7 +61,7 @@ class Table(NamedTuple):
 def pm(values: Sequence[float] | np.ndarray, digits: int | None = None) -> str:
     """Mean and standard deviation: an objective with `digits` decimals, else a residual."""
     mean, spread = float(np.mean(values)), float(np.std(values))
-    shown = numbers.residual(mean) if digits is None else f"{mean:.{digits}f}"
+    shown = numbers.residual(mean) if digits is None else numbers.fixed(mean, digits)
     return f"{shown} ± {numbers.residual(spread)}"
 
 
@@ -88,7 +88,7 @@ def one_table(group: list[Record], title: str) -> Table:
             if found is None or r.reading == "untuned":
                 return numbers.NONE
             mean, spread = getattr(found, which)
-            shown = f"{mean:.4f}" if which == "objective" else numbers.residual(mean)
+            shown = numbers.fixed(mean, 4) if which == "objective" else numbers.residual(mean)
             return f"{shown} ± {numbers.residual(spread)}"
 
         return cell
@@ -108,7 +108,7 @@ def one_table(group: list[Record], title: str) -> Table:
         row("published objective", paper("objective")),
         row("published violation", paper("violation")),
         row("F restored − F*", lambda r: pm(r.final("gap"))),
-        row("nonzeros", lambda r: f"{r.final('nonzeros').mean():.1f}"),
+        row("nonzeros", lambda r: numbers.fixed(r.final("nonzeros").mean(), 1)),
         row("exact stationarity", lambda r: numbers.residual(r.final("stationarity").mean())),
         row("certificate ‖u‖, ‖x − y‖", certificate),
         row("gradients to 1e−2", until("0.01", 0)),
@@ -116,7 +116,7 @@ def one_table(group: list[Record], title: str) -> Table:
         row("seconds to 1e−2", until("0.01", 1)),
         row("seconds to 1e−3", until("0.001", 1)),
         row("stochastic gradients", lambda r: numbers.count(r.run["cost"]["gradients"])),
-        row("seconds", lambda r: f"{r.run['cost']['seconds']:.2f}"),
+        row("seconds", lambda r: numbers.fixed(r.run["cost"]["seconds"], 2)),
         row("settings", settings),
     ]
     rows = [(name, cells) for name, cells in rows if set(cells) != {numbers.NONE}]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from mossp.experiments.comparison import Record, Table, wins
 from mossp.experiments.protocol import Protocol
+from mossp.report import numbers
 from mossp.report.page import put, render, versions
 
 
@@ -42,7 +43,7 @@ def shown(value: Any) -> str:
         return "; ".join(f"{k}: {shown(v)}" for k, v in value.items())
     if isinstance(value, (tuple, list)):
         return ", ".join(shown(v) for v in value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return numbers.count(value) if isinstance(value, int) else str(value)
 
 
 # What the paper leaves open, and what is done here.
@@ -87,10 +88,9 @@ def findings(records: list[Record], orders: dict[str, dict[str, Any]]) -> list[s
             "F*”, not the objectives, where violations differ."
         )
     for result, part in orders.items():
-        middle, low, high = part["slopes"][0]
+        middle, low, high = (numbers.fixed(v, 2) for v in part["slopes"][0])
         said.append(
-            f"{result}: E‖u‖² falls like K to the {middle:.2f} (95 % interval {low:.2f} to "
-            f"{high:.2f}).".replace("-", "−")
+            f"{result}: E‖u‖² falls like K to the {middle} (95 % interval {low} to {high})."
         )
     return said
 

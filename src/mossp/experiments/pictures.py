@@ -11,7 +11,7 @@ import numpy as np
 
 from mossp.experiments.comparison import Record
 from mossp.experiments.rates import RESIDUALS
-from mossp.report.figures import INK, as_inline_svg, matplotlib_figure
+from mossp.report.figures import INK, as_inline_svg, matplotlib_figure, plain
 
 Axes = Any
 
@@ -74,8 +74,7 @@ def draw(ax: Axes, records: list[Record], metric: str) -> None:
 
 
 def finish(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", alpha=0.25, linewidth=0.6)
+    plain(ax)
     ax.legend(frameon=False, fontsize="small", labelcolor=INK)
 
 

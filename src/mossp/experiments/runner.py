@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mossp._base.progress import Bar
 from mossp.experiments import comparison, pictures, rates
 from mossp.experiments.comparison import Record
 from mossp.experiments.instances import Folder, Instance, Optimum, instance, optimum
@@ -16,6 +17,7 @@ from mossp.experiments.page import Chapter, write
 from mossp.experiments.protocol import FULL, QUICK, Contestant, Protocol, contestants
 from mossp.experiments.runs import choose, gradients, run
 from mossp.experiments.store import Store
+from mossp.report import numbers
 from mossp.report.page import put
 
 EXPERIMENTS = ("sphere", "quadratics", "rates")
@@ -87,14 +89,16 @@ class Runner:
             group = contestants(self.p, experiment)
             total += 1 + len(group) + (reg == "l1-l2") * sum(c.grid is not None for c in group)
         with Bar(total, self.progress) as bar:
-            records = [r for cell in cells for r in self.compare(cell, bar)]
+            parts = Parts(bar)
+            records = [r for cell in cells for r in self.compare(cell, parts)]
             orders = {}
             for setting in settings:
-                bar.next(f"rates: {setting.result}")
+                parts.next(f"rates: {setting.result}")
                 work = partial(
                     rates.measure, setting, self.p.rates, self.p.rate_replicas, self.p.seed
                 )
                 orders[setting.result] = self.store.make(f"rates {setting.result}", work)
+            bar.show(total, "done")
         return Reproduction(self.write(records, orders), records, orders)
 
     def cells(self, experiment: str) -> Iterator[tuple[str, str, str, float]]:
@@ -108,7 +112,7 @@ class Runner:
                 for reg in self.p.regularizers:
                     yield experiment, data, reg, lam
 
-    def compare(self, cell: tuple[str, str, str, float], bar: Bar) -> list[Record]:
+    def compare(self, cell: tuple[str, str, str, float], parts: Parts) -> list[Record]:
         """Every contestant on one instance."""
         experiment, data, reg, lam = cell
         key, found = " ".join(map(str, cell)), []
@@ -117,7 +121,7 @@ class Runner:
         def given() -> Instance:
             return self.given(cell)
 
-        bar.next(f"{experiment} {data} {reg}: optimum")
+        parts.next(f"{experiment} {data} {reg}: optimum")
         best = Optimum(
             *self.store.make(
                 f"{key} optimum", lambda: list(optimum(given(), self.p.starts, self.p.seed))
@@ -141,11 +145,11 @@ class Runner:
             choice, values = None, {}
             if who.grid is not None:
                 if reg == "l1-l2":
-                    bar.next(f"{experiment} {data} {reg}: grid of {who.label}")
+                    parts.next(f"{experiment} {data} {reg}: grid of {who.label}")
                 work = partial(grid_of, who, first)
                 choice = self.store.make(f"{' '.join(map(str, tuned_on))} {who.label} grid", work)
                 values = choice["values"]
-            bar.next(f"{experiment} {data} {reg}: runs of {who.label}")
+            parts.next(f"{experiment} {data} {reg}: runs of {who.label}")
             work = partial(runs_of, who, first, values, times)
             part = self.store.make(f"{key} {who.label} runs", work)
             times[f"{who.name} {who.reading}"] = part["cost"]["seconds"]
@@ -217,13 +221,13 @@ def rate_table(orders: dict[str, dict[str, Any]]) -> comparison.Table:
         (
             f"E{name}",
             [
-                "{:.2f} [{:.2f}, {:.2f}]".format(*orders[s.result]["slopes"][k]).replace("-", "−")
+                "{} [{}, {}]".format(*(numbers.fixed(v, 2) for v in orders[s.result]["slopes"][k]))
                 for s in known
             ],
         )
         for k, name in enumerate(rates.RESIDUALS)
     ]
-    rows.append(("theory", [f"{s.order:.2f}".replace("-", "−") for s in known]))
+    rows.append(("theory", [numbers.fixed(s.order, 2) for s in known]))
     columns = [f"{s.result} ({s.letter})" for s in known]
     return comparison.Table(
         "Fitted order in K over the last half, 95 % interval", columns, rows, set()
@@ -236,39 +240,13 @@ def slug(text: str) -> str:
     )
 
 
-class Bar:
-    """Parts done of all, the part at work, and the time left."""
+class Parts:
+    """Parts done of all, shown on a bar."""
 
-    def __init__(self, total: int, shown: bool) -> None:
-        self.total, self.shown, self.done = total, shown, -1
-        self.progress: Any = None
-
-    def __enter__(self) -> Bar:
-        if self.shown:
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                Progress,
-                TextColumn,
-                TimeRemainingColumn,
-            )
-
-            self.progress = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )  # fmt: skip
-            self.progress.start()
-            self.task = self.progress.add_task("", total=self.total)
-        return self
+    def __init__(self, bar: Bar) -> None:
+        self.bar, self.done = bar, -1
 
     def next(self, label: str) -> None:
         """The part before is done, this one begins."""
         self.done += 1
-        if self.progress is not None:
-            self.progress.update(self.task, description=label, completed=self.done)
-
-    def __exit__(self, *error: Any) -> None:
-        if self.progress is not None:
-            if error[0] is None:
-                self.progress.update(self.task, description="done", completed=self.total)
-            self.progress.stop()
+        self.bar.show(self.done, label)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mossp._base.files import replacing
+from mossp._base import files
 
 VERSION = 1  # of what a part holds
 
@@ -41,6 +41,5 @@ class Store:
             part = work()
             self.folder.mkdir(parents=True, exist_ok=True)
             saved = json.dumps({"mark": self.mark, "key": key, "part": part})
-            with replacing(self.path(key)) as file:
-                file.write(saved.encode("utf-8"))
+            files.write(self.path(key), saved.encode("utf-8"))
         return part

@@ -17,6 +17,7 @@ import numpy as np
 
 from mossp._base import layout
 from mossp._base.budget import PRODUCT, Budget, UsedUp
+from mossp._base.printing import counted
 from mossp.certificates.certificate import Witness
 from mossp.newton.candidates import from_strong, spliced
 from mossp.newton.globalization import Polished, compile_steps, polish
@@ -73,7 +74,7 @@ class Attempts(NamedTuple):
         """What a result's message says of it."""
         if self.found:
             steps = max(found.steps for found in self.found.values())
-            polished = f"Polished by {steps} Newton step{'s' * (steps != 1)}."
+            polished = f"Polished by {counted(steps, 'Newton step')}."
             return f"{polished} {PREFERRED}" if self.preferred is not None else polished
         why = f": {self.ended}" if self.ended else ""
         if self.cost == 0:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mossp._base import printing
+
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
 
@@ -47,6 +49,15 @@ def tolerance(number: float) -> str:
     return value(number, 6)
 
 
+def fixed(number: float, digits: int) -> str:
+    """A number with so many decimals, as in a column of a table.
+
+    >>> fixed(-0.666, 2), fixed(0.5, 4)
+    ('−0.67', '0.5000')
+    """
+    return _finite(number) or _signed(f"{number:.{digits}f}")
+
+
 def count(number: int) -> str:
     """A whole number.
 
@@ -62,7 +73,7 @@ def counted(number: int, thing: str) -> str:
     >>> counted(1, "replica"), counted(2000, "step")
     ('1 replica', '2,000 steps')
     """
-    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+    return printing.counted(number, thing, count(number))
 
 
 def duration(seconds: float) -> str:

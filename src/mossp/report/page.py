@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mossp._base.files import replacing
+from mossp._base import files
 from mossp._base.printing import printable
 from mossp.report import numbers
 from mossp.report.figures import run_figures
@@ -117,8 +117,7 @@ def put(text: str, target: Path) -> Path:
     """Write a file so that an older one is replaced at once."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(target) as file:
-            file.write(text.encode("utf-8"))
+        files.write(target, text.encode("utf-8"))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise OSError(

@@ -93,9 +93,7 @@ def basis(result: Result) -> str:
     """From what the certificate was computed."""
     c = result.certificate
     gradient = (
-        "the full gradient"
-        if c.samples is None
-        else f"{numbers.counted(c.samples, 'fresh sample')}"
+        "the full gradient" if c.samples is None else numbers.counted(c.samples, "fresh sample")
     )
     if c.form == "exact":
         return f"Computed from {gradient}, with the best multipliers and subgradients at x itself."

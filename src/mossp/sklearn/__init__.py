@@ -12,8 +12,9 @@ try:
 except ImportError:
     raise ImportError("mossp.sklearn needs scikit-learn: pip install 'mossp[sklearn]'.") from None
 
-from mossp.sklearn.components import SparseCCA, SparsePCA
+from mossp.sklearn.cca import SparseCCA
 from mossp.sklearn.models import MoSSPClassifier, MoSSPRegressor
+from mossp.sklearn.pca import SparsePCA
 from mossp.sklearn.search import PathCV
 
 __all__ = [

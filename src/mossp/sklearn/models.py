@@ -7,20 +7,18 @@ from typing import Any
 import numpy as np
 import scipy.special
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from mossp import losses
-from mossp._base.printing import shown
-from mossp.losses import Predictive
+from mossp.sklearn.formulation import CLASSIFICATION, REGRESSION, loss_of
 from mossp.sklearn.linear import PARAMETERS, LinearEstimator
-from mossp.sklearn.streams import Rows
+from mossp.sklearn.rows import checked_matrix, checked_rows
 
 
 def has_probabilities(model: Any) -> bool:
-    if isinstance(model._model_loss(), (losses.Logistic, losses.Softmax)):
+    loss = loss_of(model.loss, CLASSIFICATION, getattr(model, "classes_", None))
+    if isinstance(loss, (losses.Logistic, losses.Softmax)):
         return True
     raise AttributeError(f"probabilities need the logistic loss, and loss is {model.loss!r}.")
 
@@ -43,8 +41,6 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
     >>> round(float(np.sum(model.coef_**2)), 12), bool(model.score(scale(X), y) > 0.95)
     (1.0, True)
     """
-
-    _losses = ("logistic", "huberized-hinge")
 
     def __init__(
         self,
@@ -81,40 +77,6 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         )  # fmt: skip
         self.class_weight = class_weight
 
-    def _prepared(
-        self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True
-    ) -> tuple[Rows, np.ndarray]:
-        X, y = self._checked_X(X, y, reset=reset)
-        check_classification_targets(y)
-        if reset:
-            self.classes_ = np.unique(y)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                "The classifier needs samples of at least 2 classes, but y has one class only: "
-                f"{shown(self.classes_.tolist()[0])}."
-            )
-        number = np.searchsorted(self.classes_, y)
-        unknown = self.classes_[np.minimum(number, len(self.classes_) - 1)] != y
-        if unknown.any():
-            raise ValueError(
-                f"y has the class {shown(y[unknown].tolist()[0])}, but the classes are "
-                f"{shown(self.classes_.tolist())}."
-            )
-        w = self._weights(X, sample_weight)
-        if self.class_weight is not None:
-            w = self._weights(X, w * compute_sample_weight(self.class_weight, y))
-        counted = np.unique(y[w > 0])
-        if reset and len(counted) < 2:
-            raise ValueError(
-                "The classifier needs samples of at least 2 classes, but only one class has rows "
-                f"whose weight is not 0: {shown(counted.tolist()[0])}."
-            )
-        labels = number if self._outputs() else np.where(number == 1, 1.0, -1.0)
-        b = labels
-        if self._outputs() and isinstance(self._model_loss(), losses.HuberizedHinge):
-            b = np.where(number[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
-        return Rows(X, b, w), labels
-
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> MoSSPClassifier:
@@ -128,22 +90,12 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         if first:
             if classes is None:
                 raise ValueError("classes must be given in the first call of partial_fit.")
-            self._checked_X(X)
+            checked_matrix(self, X)
             self.classes_ = np.unique(classes)
         elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
             raise ValueError(f"classes must stay those of the first call, {self.classes_}.")
-        rows, labels = self._prepared(X, y, sample_weight, reset=False)
-        self._feed(rows, labels)
+        self._feed(checked_rows(self, X, y, sample_weight, reset=False))
         return self
-
-    def _outputs(self) -> int | None:
-        count = len(self.classes_)
-        return None if count == 2 else count
-
-    def _model_loss(self) -> Predictive:
-        found = super()._model_loss()
-        several = hasattr(self, "classes_") and len(self.classes_) > 2
-        return losses.softmax if several and isinstance(found, losses.Logistic) else found
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The score of every row: one, positive for classes_[1]; or one a class."""
@@ -186,30 +138,18 @@ class MoSSPRegressor(RegressorMixin, LinearEstimator):
     ([2.0, 1.0, 0.0, 0.0, 0.0], True)
     """
 
-    _losses = ("squared", "huber", "quantile", "poisson")
-
-    def _prepared(
-        self, X: Any, y: Any, sample_weight: Any = None, reset: bool = True
-    ) -> tuple[Rows, np.ndarray]:
-        X, y = self._checked_X(X, y, reset=reset, y_numeric=True)
-        y = np.asarray(y, np.float64)
-        return Rows(X, y, self._weights(X, sample_weight)), y
-
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> MoSSPRegressor:
         """One step for each mini-batch of these rows, from where the last call ended."""
-        rows, targets = self._prepared(X, y, sample_weight, reset=not hasattr(self, "coef_"))
-        self._model_loss().check(rows[:2])
-        self._feed(rows, targets)
+        first = not hasattr(self, "coef_")
+        self._feed(checked_rows(self, X, y, sample_weight, reset=first))
         return self
-
-    def _shaped(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:
-        return coef, float(intercept)
 
     def predict(self, X: Any) -> np.ndarray:
         """The expected target of every row: a quantile for the quantile loss."""
         check_is_fitted(self, "coef_")
         scores = self._scores(X)
-        return np.exp(scores) if isinstance(self._model_loss(), losses.Poisson) else scores
+        loss = loss_of(self.loss, REGRESSION)
+        return np.exp(scores) if isinstance(loss, losses.Poisson) else scores
 
 
 for _model in (MoSSPClassifier, MoSSPRegressor):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.metrics import check_scoring
@@ -14,18 +12,14 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from mossp.certificates.stationarity import full_gradient
-from mossp.losses import LinearModel
-from mossp.problem import Problem
 from mossp.regularizers import Zero
 from mossp.result import Status
+from mossp.sklearn.answers import set_coefficients, set_result
+from mossp.sklearn.coefficients import regularizer_of
 from mossp.sklearn.linear import LinearEstimator
-from mossp.sklearn.statement import regularizer_of
-from mossp.sklearn.streams import Rows
-from mossp.solving.path import Path, checked_strengths, path
-from mossp.solving.solve import solve
-
-SMALLEST = 1e-3  # of the strength that makes all coefficients zero
+from mossp.sklearn.paths import path_of, strengths
+from mossp.sklearn.rows import checked_rows
+from mossp.solving.path import Path
 
 
 def has(name: str) -> Any:
@@ -92,10 +86,9 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         model = self.estimator_ = clone(self.estimator)
         if isinstance(regularizer_of(model.regularizer, 1.0), Zero):
             raise ValueError("The regulariser 'none' has no strength to choose.")
-        rows, labels = model._prepared(X, y, sample_weight)
-        targets = labels if not is_classifier(model) else np.asarray(y)
-        x0 = model._start(rows.X.shape[1], warm=False)
-        self.lams_ = self._strengths(model, rows, x0)
+        rows = checked_rows(model, X, y, sample_weight, sensitive)
+        targets = np.asarray(y) if is_classifier(model) else rows.labels
+        self.lams_ = strengths(self.lams, vars(model), rows.balanced())
         folds = check_cv(self.cv, targets, classifier=is_classifier(model))
         scorer = check_scoring(model, scoring=self.scoring)
         scores = []
@@ -104,40 +97,17 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
             if self.verbose:
                 what = f"{len(self.lams_)} strengths, fold {number} of {count}"
                 print(f"cross-validation: {what}", file=sys.stderr, flush=True)
-            part = rows.at(train)
-            attribute = None if sensitive is None else np.asarray(sensitive)[train]
-            found = self._path(model, part, labels[train], attribute, x0)
-            weight = {} if sample_weight is None else {"sample_weight": rows.w[test]}
+            found = finished(path_of(vars(model), rows.at(train), self.lams_))
+            weight = {} if sample_weight is None else {"sample_weight": rows.weights[test]}
             seen = rows.X[test], targets[test]
-            scores.append([_score(scorer, model, r.x, *seen, weight) for r in found.results])
+            scores.append([score_at(scorer, model, r.x, *seen, weight) for r in found.results])
         self.scores_ = np.array(scores)
-        self.path_ = self._path(model, rows.balanced(), labels, sensitive, x0)
+        self.path_ = finished(path_of(vars(model), rows.balanced(), self.lams_))
         best = int(np.argmax(self.scores_.mean(axis=0)))
         self.lam_ = float(self.lams_[best])
         model.set_params(lam=self.lam_)
-        model._take(self.path_.results[best], rows)
+        set_result(model, self.path_.results[best], rows)
         return self
-
-    def _strengths(self, model: LinearEstimator, rows: Rows, x0: Any) -> np.ndarray:
-        if isinstance(self.lams, (int, np.integer)) and not isinstance(self.lams, bool):
-            if self.lams < 1:
-                raise ValueError(f"lams must be at least 1, but {self.lams} was given.")
-            top = largest_strength(model, rows.balanced(), x0)
-            return np.geomspace(top, SMALLEST * top, self.lams)
-        return np.sort(checked_strengths(self.lams))[::-1]
-
-    def _path(
-        self, model: LinearEstimator, rows: Rows, labels: np.ndarray, sensitive: Any, x0: Any
-    ) -> Path:
-        problem = model._problem(rows, labels, sensitive, 1.0)
-        n = rows.X.shape[1]
-        found = path(
-            problem, self.lams_, x0, regularizer=lambda lam: model._regularizer(n, lam),
-            **model._settings(),
-        )  # fmt: skip
-        if any(result.status is Status.INTERRUPTED for result in found.results):
-            raise KeyboardInterrupt
-        return found
 
     @has("predict")
     def predict(self, X: Any) -> np.ndarray:
@@ -188,44 +158,19 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-def _score(scorer: Any, model: Any, x: Any, X: Any, y: Any, weight: dict[str, Any]) -> float:
-    model._keep(x, 1)
+def finished(found: Path) -> Path:
+    """The path, unless a solution of it was interrupted."""
+    if any(result.status is Status.INTERRUPTED for result in found.results):
+        raise KeyboardInterrupt
+    return found
+
+
+def score_at(scorer: Any, model: Any, x: Any, X: Any, y: Any, weight: dict[str, Any]) -> float:
+    """The score of the model with coefficients x on these rows."""
+    set_coefficients(model, x)
     names = model.__dict__.pop("feature_names_in_", None)  # the rows are plain numbers here
     try:
         return float(scorer(model, X, y, **weight))
     finally:
         if names is not None:
             model.feature_names_in_ = names
-
-
-def largest_strength(model: LinearEstimator, rows: Rows, x0: Any) -> float:
-    """The strength from which on all coefficients are zero, if no constraint forbids it.
-
-    They are where -grad f, the intercept at its best, is an element of dh(0).
-    """
-    loss, data, n = LinearModel(model._model_loss()), tuple(rows), rows.X.shape[1]
-    with jax.enable_x64(True):
-        oracles = Problem(loss, data).oracles(x0)
-        slope = lambda x: np.asarray(full_gradient(oracles, jnp.asarray(x)))  # noqa: E731
-        zero = np.zeros(oracles.structure.size)
-        steep = 1e3 * float(np.abs(slope(zero)).max()) or 1.0
-    alone = solve(Problem(loss, data, model._regularizer(n, steep)), x0, **model._settings()).x
-    with jax.enable_x64(True):
-        w = -slope(oracles.structure.ravel(alone))
-    on_coef = slice(*oracles.structure.slices["coef"])
-
-    def zeros(lam: float) -> bool:
-        reg = model._regularizer(n, lam).on(oracles.structure.slices)
-        left = np.asarray(reg.nearest_h(zero, w), float) - w
-        return bool(np.abs(left[on_coef]).max() <= 1e-9 * np.abs(w).max())
-
-    low, high = 0.0, steep
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2 if low else high / 2
-        if zeros(middle):
-            high = middle
-        else:
-            low = middle
-        if high < 1e-12 * steep:  # f is flat
-            return 1.0
-    return (1 + 1e-6) * high  # safely on the side of zeros

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from mossp.data import SparseRows, is_sparse
 from mossp.fairness import Covariance
-from mossp.losses import LinearModel
-from mossp.sklearn.statement import seed_of
+from mossp.sklearn.answers import coefficients_of, set_coefficients
+from mossp.sklearn.formulation import (
+    CLASSIFICATION,
+    REGRESSION,
+    formulate,
+    loss_of,
+    targets_of,
+)
+from mossp.sklearn.rows import Rows
 from mossp.solving.online import Online
 
 PyTree = Any
 
 BATCH = 32  # rows a step
-
-
-class Rows(NamedTuple):
-    """Checked data: features, targets as the loss wants them, weights."""
-
-    X: Any
-    b: np.ndarray
-    w: np.ndarray
-
-    def balanced(self) -> Rows:
-        """With weights whose mean is 1: the strength of a regulariser keeps its meaning."""
-        return self._replace(w=self.w * (len(self.w) / self.w.sum()))
-
-    def at(self, rows: np.ndarray) -> Rows:
-        """Some of the rows."""
-        w = self.w[rows]
-        if not w.sum() > 0:
-            raise ValueError("sample_weight is zero for all rows of a fold: use fewer folds.")
-        return Rows(self.X[rows], self.b[rows], w).balanced()
 
 
 class Streaming:
@@ -43,7 +31,7 @@ class Streaming:
     _state: Any = None
     _width: int = 1  # of the sparse rows seen so far
 
-    def _feed(self, rows: Rows, labels: np.ndarray) -> None:
+    def _feed(self, rows: Rows) -> None:
         """One step of the run a mini-batch of these rows."""
         model: Any = self
         given = model.inequality
@@ -53,20 +41,28 @@ class Streaming:
                 "A fairness bound is over all rows, and partial_fit sees some: use fit, or write "
                 "the bound as a function of the coefficients."
             )
+        loss = loss_of(model.loss, REGRESSION if rows.classes is None else CLASSIFICATION,
+                       rows.classes)  # fmt: skip
+        targets = targets_of(loss, rows)
+        loss.check((rows.X, targets))
         run = self._online
         if run is None:
-            n = rows.X.shape[1]
+            problem, x0, settings = formulate(vars(model), rows, coefficients_of(model))
             run = self._online = Online(
-                LinearModel(model._model_loss()),
-                model._start(n, warm=True),
-                regularizer=model._regularizer(n, model.lam),
-                method=model.method,
-                seed=seed_of(model.random_state),
-                dtype=model.dtype,
+                problem.loss,
+                x0,
+                regularizer=problem.regularizer,
+                equality=problem.equality,
+                inequality=problem.inequality,
+                method=settings["method"],
+                seed=settings["seed"],
+                dtype=settings["dtype"],
                 state=self._state,
-                **model._constraints(rows, labels, None),
             )
-        run.feed(self._batches(rows, model.batch_size or BATCH))
+        kept = rows.weights > 0  # a row without weight is none
+        data = rows.X[kept], targets[kept], rows.weights[kept]
+        self._width = max(self._width, width_of(data[0]))
+        run.feed(batches(*data, model.batch_size or BATCH, self._width))
         if not run.finite:
             self._online = None
             raise ValueError(
@@ -74,29 +70,36 @@ class Streaming:
                 "(sklearn.preprocessing.StandardScaler)."
             )
         self._state = run.state
-        model._keep(run.x, max(run.steps, 1))
+        set_coefficients(model, run.x, max(run.steps, 1))
         for name in ("result_", "certificate_", "violation_"):  # they were of other coefficients
             self.__dict__.pop(name, None)
-
-    def _batches(self, rows: Rows, size: int) -> list[PyTree]:
-        """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up."""
-        rows = Rows(*(part[rows.w > 0] for part in rows))  # a row without weight is none
-        N, wide = rows.X.shape[0], 0
-        if is_sparse(rows.X):
-            most = int(np.diff(rows.X.indptr).max(initial=1))
-            self._width = wide = max(1 << (most - 1).bit_length(), self._width)
-        batches = []
-        for first in range(0, N, size):
-            chosen = np.arange(first, first + size)
-            real = chosen < N
-            chosen = np.where(real, chosen, first)
-            X = rows.X[chosen]
-            w = rows.w[chosen] * real * (size / real.sum())
-            batches.append((SparseRows.of(X, width=wide) if wide else X, rows.b[chosen], w))
-        return batches
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is compiled; what the run needs to go on is numbers, and stays."""
         state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
         state.pop("_online", None)
         return state
+
+
+def width_of(X: Any) -> int:
+    """Entries a row for which sparse rows have room: a power of 2, so that few shapes occur."""
+    if not is_sparse(X):
+        return 1
+    most = int(np.diff(X.indptr).max(initial=1))
+    return 1 << (most - 1).bit_length()
+
+
+def batches(
+    X: Any, targets: np.ndarray, weights: np.ndarray, size: int, width: int
+) -> list[PyTree]:
+    """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up."""
+    N, found = X.shape[0], []
+    for first in range(0, N, size):
+        chosen = np.arange(first, first + size)
+        real = chosen < N
+        chosen = np.where(real, chosen, first)
+        w = weights[chosen] * real * (size / real.sum())
+        part = X[chosen]
+        part = SparseRows.of(part, width=width) if is_sparse(X) else part
+        found.append((part, targets[chosen], w))
+    return found

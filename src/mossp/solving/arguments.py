@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import math
 import os
 import warnings
@@ -15,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from mossp._base import naming
 from mossp._base.printing import quoted, short, shown
 from mossp._base.surroundings import refuse_tracers
 from mossp._base.validation import MOST_COUNTED, is_choice, positive, whole
@@ -169,8 +169,8 @@ def checked_method(method: Any) -> tuple[Method, str]:
         return method, f"{type(method).__name__}({type(method.momentum).__name__})"
     if isinstance(method, str) and method in METHODS:
         return METHODS[method](), method
-    near = difflib.get_close_matches(method, METHODS, n=1) if isinstance(method, str) else []
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = naming.closest(method, METHODS) if isinstance(method, str) else None
+    hint = f" Did you mean {near!r}?" if near else ""
     raise ValueError(
         f"There is no method {shown(method)}: choose auto, {', '.join(METHODS)}, or give an object "
         f"such as mossp.MoSSP(momentum=mossp.Polyak(0.1)).{hint}"

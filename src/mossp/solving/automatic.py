@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mossp._base.printing import counted
 from mossp.estimators import SVRG, Full, GradientEstimator, Kind, Recursive
 from mossp.methods import METHODS, SQPDC, Method, MoSSPAL
 from mossp.oracles import Oracles
@@ -49,5 +50,5 @@ def choose(oracles: Oracles, samples: int | None, rule: Rule, output: str) -> Ch
     what = "no data" if samples is None else f"{samples} rows"
     what = what if oracles.finite_sum else "samples without end"
     kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
-    many = f"{oracles.m} constraint{'s' * (oracles.m != 1)}"
+    many = counted(oracles.m, "constraint")
     return Choice(method, name, oracles.finite_sum, f"{kind} gradients: {what}, {many}")

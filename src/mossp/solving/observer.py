@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from mossp._base.budget import Clock
+from mossp._base.progress import Bar
 from mossp._base.structure import Structure
-from mossp.engine.progress import Bar
 
 PyTree = Any
 
@@ -39,6 +39,10 @@ class Observer:
         self.bar, self.structure = bar, structure
         self._callback, self._x64 = callback, callers_x64
         self._last_report = Clock()
+
+    def show(self, k: int, F: float, violation: float, doing: str = "solving") -> None:
+        """On the bar."""
+        self.bar.show(k, doing, f"F = {F:.6g}  ||c|| = {violation:.1e}")
 
     @property
     def due(self) -> bool:

@@ -15,6 +15,7 @@ from mossp._base.budget import Budget, Clock
 from mossp._base.interrupt import Interrupt
 from mossp._base.keys import Purpose, generator
 from mossp._base.programs import compiled as with_programs
+from mossp._base.progress import Bar
 from mossp._base.structure import Structure, with_dtype
 from mossp.certificates.feasibility import different_starts, phase_one, violation
 from mossp.data import Source, filled
@@ -22,7 +23,6 @@ from mossp.engine import steps as compiled
 from mossp.engine.draws import Draws
 from mossp.engine.fingerprint import fingerprint
 from mossp.engine.loop import Events, Loop, Position, Shard, shard_sizes
-from mossp.engine.progress import Bar
 from mossp.engine.steps import Context
 from mossp.engine.watch import Record, Watch
 from mossp.measuring import step_sizes
@@ -145,7 +145,7 @@ def prepare(
     per_tuning = hessian_products(draws, a.drawn)
     if a.method.momentum.full:
         per_tuning = hessian_products(None, 1) * a.batch_size
-    observer = Observer(Bar(a.steps, a.progress), a.callback, structure, callers_x64)
+    observer = Observer(Bar(a.steps, a.progress, "step"), a.callback, structure, callers_x64)
 
     def assembled(initial: State, seconds: float, mark: str) -> Prepared:
         budget = Budget(Clock(seconds), interrupt, a.seconds, a.gradients - planned)

@@ -106,7 +106,7 @@ def observed_between(p: Prepared, state: State, chunks: list[Chunk]) -> State:
     record = p.watch.recorded(record, state.position, seen, gradients, seconds)
     state = state._replace(record=record)
     F, violation = float(np.min(seen.objective)), float(np.min(seen.violation))
-    p.observer.bar.show(state.k, F, violation)
+    p.observer.show(state.k, F, violation)
     if stopped_by_callback(p, state, seen):
         state = state._replace(ended=state.ended or Ended.CALLBACK)
     before = state.ended
@@ -236,7 +236,7 @@ def observed(p: Prepared, state: State) -> Observer:
     def observe(r: int, x: np.ndarray, F: float, violation: float, residual: float) -> bool:
         if not p.observer.due:
             return False
-        p.observer.bar.show(state.k, F, violation, f"polishing, residual {residual:.0e}")
+        p.observer.show(state.k, F, violation, f"polishing, residual {residual:.0e}")
         seen, xs = p.watch.observe(state.position), np.array(p.loop.carry(state.position).state.x)
         for values, value in ((xs, x), (seen.objective, F), (seen.violation, violation)):
             values[r] = value

@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from mossp._base.printing import counted
 from mossp.methods import SQPDC, Method, MoSSPAL
 from mossp.oracles import Oracles
 from mossp.result import Result, Status
@@ -122,7 +123,7 @@ def summed_up(a: Arguments, first: Result, best: Result, name: str, tried: list[
         return first
     count = len(tried) - 1
     if best is first:
-        note = f"{count} other way{'s' * (count > 1)} led to nothing better."
+        note = f"{counted(count, 'other way')} led to nothing better."
     else:
         note = f"{a.name} ended {first.status.name} first: this is the answer of {name}."
     return dataclasses.replace(

@@ -1,6 +1,9 @@
-"""`mossp fit`: from a file of data to a model, its scores and a page about it."""
+"""`mossp fit`: from a file of data to a model, its scores and a page about it.
 
-from mossp.app.fitting.fit import Fitted, Request, fit
-from mossp.app.fitting.page import report
-
-__all__ = ["Fitted", "Request", "fit", "report"]
+request.py     what was asked
+rows.py        the rows: what the target holds, which rows are kept for a test
+estimator.py   the estimator that the request states
+fit.py         all of it in order
+scores.py      what the model is worth
+page.py        the page about it
+"""

@@ -9,23 +9,28 @@ import numpy as np
 import sklearn.metrics
 
 from mossp._base.printing import short
-from mossp.app.fitting.fit import FOLDS, Fitted, Request
+from mossp.app.fitting.fit import FOLDS, Fitted
+from mossp.app.fitting.request import Request
 from mossp.app.fitting.scores import one_against_rest
 from mossp.report import Extra, numbers, write_page
 from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
-from mossp.sklearn.search import SMALLEST, largest_strength
+from mossp.sklearn.paths import regularization_path
 from mossp.solving.path import Path as Strengths
-from mossp.solving.path import path
 
 STRENGTHS = 15  # on a path
 ROOM = 2.5  # of its figure, in units of the model's largest coefficient
 
 
-def report(fitted: Fitted, request: Request, folder: Path) -> Path:
+def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
     """Write a page with coefficients by name, certificate, scores, ROC curves and the path."""
     extras = [asked_part(fitted), scores_part(fitted)]
-    strengths = fitted.search.path_ if fitted.search is not None else path_of(fitted)
-    if strengths is not None:
+    if fitted.search is not None:
+        extras.append(path_part(fitted, fitted.search.path_))
+    elif fitted.estimator.regularizer != "none":
+        train = fitted.train
+        strengths = regularization_path(
+            fitted.estimator, train.X, train.y, sensitive=train.z, lams=STRENGTHS
+        )
         extras.append(path_part(fitted, strengths))
     what = f"{request.target or 'the labels'} of {Path(request.train).name}"
     return write_page(
@@ -41,7 +46,8 @@ def asked_part(fitted: Fitted) -> Extra:
     rows += [("inequality", text) for text in about["inequality"]]
     for kind, what in (("parity", "all rows"), ("opportunity", "rows of the positive class")):
         if about[kind] is not None:
-            bound = f"covariance of {about['sensitive']} with the margin within {about[kind]:g}"
+            within = numbers.tolerance(about[kind])
+            bound = f"covariance of {about['sensitive']} with the margin within {within}"
             rows.append((kind, f"{bound}, over {what}"))
     if model.classes is not None and len(model.classes) == 2:
         rows.append(("positive coefficients", f"speak for {model.classes[1]}"))
@@ -74,22 +80,6 @@ def scores_part(fitted: Fitted) -> Extra:
         figures.append((title, as_inline_svg(draw, "fit", title)))
     note = "" if fitted.test is not None else "No rows were kept for a test: these flatter."
     return Extra("Scores", header, rows, figures, note)
-
-
-def path_of(fitted: Fitted) -> Strengths | None:
-    """The same model at other strengths, on the training rows."""
-    estimator, train = fitted.estimator, fitted.train
-    if estimator.regularizer == "none":
-        return None
-    rows, labels = estimator._prepared(train.X, train.y)
-    n = rows.X.shape[1]
-    x0 = estimator._start(n, warm=False)
-    top = largest_strength(estimator, rows, x0)
-    problem = estimator._problem(rows, labels, train.z, 1.0)
-    return path(
-        problem, np.geomspace(top, SMALLEST * top, STRENGTHS), x0,
-        regularizer=lambda lam: estimator._regularizer(n, lam), **estimator._settings(),
-    )  # fmt: skip
 
 
 def path_part(fitted: Fitted, strengths: Strengths) -> Extra:
@@ -127,9 +117,8 @@ def draw_roc(a: Any, curves: list[tuple[Any, np.ndarray, np.ndarray]]) -> None:
         false, true, _ = sklearn.metrics.roc_curve(truth, margins)
         area = sklearn.metrics.auc(false, true)
         style: dict[str, Any] = {"color": BLUE} if len(curves) == 1 else {"alpha": 0.9}
-        a.plot(
-            false, true, label=f"{short(name, 24)}: {area:.3f}" if number < 10 else None, **style
-        )
+        label = f"{short(name, 24)}: {numbers.fixed(area, 3)}" if number < 10 else None
+        a.plot(false, true, label=label, **style)
     a.set_xlabel("false positive rate")
     a.set_ylabel("true positive rate")
     legend = a.legend(frameon=False, fontsize=8, title="area for class", title_fontsize=8)

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import sklearn.metrics
 
 from mossp import losses
 from mossp._base.printing import short
+from mossp.app.fitting.rows import Sample
 from mossp.fairness import selection_rates
 from mossp.sklearn import MoSSPClassifier
-
-
-class Sample(NamedTuple):
-    """Rows with their targets, and the protected attribute if there is one."""
-
-    X: Any
-    y: np.ndarray
-    z: np.ndarray | None
-
-    def at(self, rows: np.ndarray) -> Sample:
-        """Some of the rows."""
-        return Sample(self.X[rows], self.y[rows], None if self.z is None else self.z[rows])
+from mossp.sklearn.formulation import REGRESSION, loss_of
 
 
 def score(estimator: Any, given: Sample) -> dict[str, float]:
@@ -35,7 +25,7 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
             "mean absolute error": metrics.mean_absolute_error(y, predicted),
             "root mean squared error": metrics.root_mean_squared_error(y, predicted),
         }
-        loss = estimator._model_loss()
+        loss = loss_of(estimator.loss, REGRESSION)
         if isinstance(loss, losses.Quantile):
             found["pinball loss"] = metrics.mean_pinball_loss(y, predicted, alpha=float(loss.tau))
         if isinstance(loss, losses.Poisson):
@@ -48,16 +38,15 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
             "have."
         )
     predicted = estimator.predict(given.X)
-    recall = [np.mean(predicted[y == c] == c) for c in np.unique(y)]
-    found = {"accuracy": np.mean(predicted == y), "balanced accuracy": np.mean(recall)}
+    # Balanced accuracy, without scikit-learn's warning of classes that no row has.
+    balanced = metrics.recall_score(y, predicted, labels=np.unique(y), average="macro")
+    found = {"accuracy": metrics.accuracy_score(y, predicted), "balanced accuracy": balanced}
     if len(np.unique(y)) == len(estimator.classes_):
         areas = [metrics.roc_auc_score(t, m) for _, t, m in one_against_rest(estimator, given)]
         found["area under ROC"] = np.mean(areas)
-    if hasattr(estimator, "predict_log_proba"):
-        number = np.searchsorted(estimator.classes_, y)
-        found["log loss"] = -np.mean(
-            estimator.predict_log_proba(given.X)[np.arange(len(y)), number]
-        )
+    if hasattr(estimator, "predict_proba"):
+        probabilities = estimator.predict_proba(given.X)
+        found["log loss"] = metrics.log_loss(y, probabilities, labels=estimator.classes_)
     if given.z is not None:
         favourable = estimator.classes_[-1]
         rates = selection_rates(predicted == favourable, given.z)

@@ -1,4 +1,4 @@
-"""From what an estimator is given to what `solve` takes: regulariser, constraints, settings."""
+"""Regularisers and constraints of the coefficients, from what an estimator was given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from sklearn.utils import check_random_state
 
 from mossp._base.module import Module
 from mossp._base.structure import as_pytree
@@ -116,12 +115,3 @@ def constraint_of(
     if len(set(names)) < len(names):
         names = [f"{i}: {name}" for i, name in enumerate(names)]
     return OfCoefficients(tuple(parts), tuple(names), extended)
-
-
-def seed_of(random_state: Any) -> int:
-    """None is 0: the same data then give the same answer."""
-    if random_state is None:
-        return 0
-    if isinstance(random_state, (int, np.integer)):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,0 +1,79 @@
+"""`mossp fit`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+
+from mossp.app import exits, options, preparation, terminal
+from mossp.app.fitting.request import Request
+from mossp.app.spreading import spread
+
+
+@spread(Request)
+def command(
+    request: Request,
+    out: options.ModelOut = Path("model.mossp"),
+    force: options.Force = False,
+    report: options.ReportFolder = Path("mossp-report"),
+    no_report: options.NoReport = False,
+    as_json: options.AsJson = False,
+) -> int:
+    """Fit a sparse model to a file of your own."""
+    try:
+        return fit(request, out, force, None if no_report else report, as_json)
+    except KeyboardInterrupt:
+        return exits.TOO_EARLY
+
+
+def fit(request: Request, out: Path, force: bool, report: Path | None, as_json: bool) -> int:
+    preparation.need("mossp fit", "sklearn")
+    from mossp.app.fitting.fit import fit
+    from mossp.app.fitting.page import write_report
+
+    if out.is_dir():
+        raise ValueError(f"--out must name a file, but {out} is a folder.")
+    if not out.absolute().parent.is_dir():
+        raise ValueError(f"There is no folder {out.parent} for {out.name}: make it first.")
+    preparation.check_folder("--report", report)
+    preparation.keep_compiled_programs()
+    began, older = time.perf_counter(), out.exists()
+    good = older and not force and is_good(out)
+    with contextlib.redirect_stdout(sys.stderr), terminal.plain_warnings():
+        fitted = fit(request)
+        kept = good and not fitted.result.success
+        if not kept:
+            fitted.model.save(out)
+        page = None if report is None else write_report(fitted, request, report)
+    if as_json:
+        print(json.dumps(terminal.model_object(fitted.model), allow_nan=False))
+    else:
+        terminal.print_result(fitted.result)
+        terminal.print_model(fitted.model)
+    sys.stdout.flush()
+    stream = sys.stderr if as_json else sys.stdout
+    if kept:
+        terminal.say(
+            f"mossp: {out} was not replaced: the certificate of the model in it holds, and that of "
+            "this one does not. Give another --out, or --force.",
+            sys.stderr,
+        )
+    else:
+        terminal.say(f"Model: {out}{' (the older one is replaced)' * older}", stream)
+    if page is not None:
+        terminal.say(f"Report: {page}", stream)
+    print(f"All of it took {time.perf_counter() - began:.0f} s", file=stream)
+    return exits.code_of(fitted.result)
+
+
+def is_good(path: Path) -> bool:
+    """Whether a file holds a model whose certificate holds."""
+    from mossp.app.model import Model, ModelError
+
+    try:
+        return Model.load(path).certified is True
+    except ModelError:
+        return False

@@ -1,0 +1,38 @@
+"""`mossp predict`."""
+
+from __future__ import annotations
+
+import sys
+
+from mossp.app import exits, options, terminal
+
+
+def command(
+    model: options.ModelFile,
+    data: options.DataFile,
+    out: options.PredictionsOut = None,
+    format: options.Format = None,
+) -> int:
+    """Predict with a fitted model.
+
+    One line for each row of the data, with probabilities where the model has them.
+    """
+    from mossp.app.model import Model
+    from mossp.app.tables import read, write_predictions
+
+    fitted = Model.load(model)
+    if fitted.certified is False:
+        print(f"mossp: warning: {fitted.doubt}", file=sys.stderr)
+    with terminal.plain_warnings():
+        X = fitted.features.matrix(read(data, format))
+    columns = {"prediction": fitted.predict(X)}
+    probabilities = fitted.probabilities(X)
+    if probabilities is not None and fitted.classes is not None:
+        for name, column in zip(fitted.classes.tolist(), probabilities.T, strict=True):
+            columns[f"probability of {name}"] = column
+    elif fitted.kind == "classifier" and len(fitted.coef) == 1:
+        columns["margin"] = fitted.decision(X)
+    write_predictions(out, columns)
+    if out is not None:
+        terminal.say(f"Predictions: {out}")
+    return exits.SUCCESS

@@ -1,0 +1,64 @@
+"""The estimator that a request states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mossp._base import naming
+from mossp.app.features import Features
+from mossp.app.fitting.request import Request
+from mossp.expressions import parse
+from mossp.fairness import DemographicParity, EqualOpportunity
+from mossp.regularizers.names import NAMES as REGULARIZERS
+from mossp.sklearn import MoSSPClassifier, MoSSPRegressor
+
+
+def estimator_of(
+    request: Request, features: Features, loss: str, classes: bool, count: int
+) -> MoSSPClassifier | MoSSPRegressor:
+    """The estimator, its constraints read against the names of the features."""
+    several = count if classes and count > 2 else None
+    naming.find(request.regularizer, REGULARIZERS, "regulariser")
+    inequality: list[Any] = [
+        e for t in request.inequalities for e in parse(t, features.names, "<=", several)
+    ]
+    bounds = (("parity", DemographicParity), ("opportunity", EqualOpportunity))
+    for option, kind in bounds:
+        bound = getattr(request, option)
+        if bound is not None:
+            if request.sensitive is None or not classes:
+                need = "a classification loss" if request.sensitive else "--sensitive COLUMN"
+                raise ValueError(f"--{option} needs {need}.")
+            inequality.append(kind(bound))
+    if request.sensitive is not None and request.parity is None and request.opportunity is None:
+        raise ValueError("--sensitive names a column for --parity or --opportunity: give a bound.")
+    settings: dict[str, Any] = {
+        "loss": "logistic" if loss == "softmax" else loss,
+        "regularizer": request.regularizer,
+        "equality": [e for t in request.equalities for e in parse(t, features.names, "=", several)]
+        or None,
+        "inequality": inequality or None,
+        "nonnegative": request.nonnegative,
+        "fit_intercept": not request.no_intercept,
+        "method": request.method,
+        "steps": request.steps,
+        "batch_size": request.batch_size,
+        "n_starts": request.starts,
+        "random_state": request.seed,
+        "tol": request.tol,
+    }
+    if classes:
+        return MoSSPClassifier(**settings, class_weight="balanced" if request.balanced else None)
+    if request.balanced:
+        raise ValueError("--balanced is for classes, and the target is a number.")
+    return MoSSPRegressor(**settings)
+
+
+def entry_names(features: Sequence[str], estimator: Any) -> tuple[str, ...]:
+    """A name for every entry of x: coefficients, then intercepts."""
+    classes = getattr(estimator, "classes_", ())
+    each = (*features, *(["intercept"] if estimator.fit_intercept else []))
+    if len(classes) <= 2:
+        return each
+    return tuple(f"{name} [{c}]" for name in each for c in classes)

@@ -1,0 +1,107 @@
+"""The rows of a table: what the target holds, and which rows are kept for a test."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from mossp import losses
+from mossp._base import naming
+from mossp._base.printing import quoted, short
+from mossp.app import tables
+from mossp.app.features import Features
+from mossp.app.fitting.request import Request
+from mossp.app.tables import Table, TableError
+
+CLASSIFICATION = ("logistic", "huberized-hinge", "softmax")
+FEW_CLASSES = 2  # different numbers that are taken for classes, where no loss says more
+NUMBERED = re.compile(r"\bx\s*\[\s*[-:\d]")  # a coefficient by number, in a constraint
+
+
+class Sample(NamedTuple):
+    """Rows with their targets, and the protected attribute if there is one."""
+
+    X: Any
+    y: np.ndarray
+    z: np.ndarray | None
+
+    def at(self, rows: np.ndarray) -> Sample:
+        """Some of the rows."""
+        return Sample(self.X[rows], self.y[rows], None if self.z is None else self.z[rows])
+
+
+def loss_and_kind(request: Request, table: Table, y: np.ndarray) -> tuple[str, bool]:
+    """(the loss, whether it is of classes): as asked, or as the target suggests."""
+    if request.loss is not None:
+        naming.find(request.loss, losses.NAMES, "loss")
+        name = request.loss.partition(":")[0].strip()
+        return request.loss, name in CLASSIFICATION
+    if y.dtype.kind in "Ub" or len(np.unique(y)) <= FEW_CLASSES:
+        return "logistic", True
+    return "squared", False
+
+
+def as_classes(y: np.ndarray) -> np.ndarray:
+    """Whole numbers as such: they are written as 1, not as 1.0."""
+    return y.astype(np.int64) if y.dtype.kind == "f" and (y == np.round(y)).all() else y
+
+
+def as_numbers(y: np.ndarray, request: Request, loss: str) -> np.ndarray:
+    if y.dtype.kind in "U":
+        raise TableError(
+            f"The loss {loss} needs numbers, but the target {quoted(request.target)} holds text "
+            f"such as {quoted(y.tolist()[0])}: use --loss logistic."
+        )
+    return y.astype(float)
+
+
+def warn_of_numbers(request: Request, table: Table) -> None:
+    """Columns that no row has are no features, and x[3] counts features."""
+    width = 0 if table.X is None else table.X.shape[1]
+    numbered = any(NUMBERED.search(text) for text in (*request.equalities, *request.inequalities))
+    if numbered and width > len(table.columns):
+        warnings.warn(
+            f"{width - len(table.columns)} of the {width} columns of {table.path} have no value in "
+            f"any row and are no features, so that x[0] in a constraint is {table.columns[0]}: "
+            "names such as x3 keep their numbers.",
+            stacklevel=2,
+        )
+
+
+def sample(request: Request, table: Table, features: Features, y: np.ndarray) -> Sample:
+    z = None
+    if request.sensitive is not None:
+        z = tables.target_of(table, request.sensitive)
+    return Sample(features.matrix(table), y, z)
+
+
+def split(
+    request: Request, rows: np.ndarray, classes: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to fit to and rows to test with, classes in equal shares."""
+    if not 0 <= request.test < 1:
+        raise ValueError(
+            f"--test must be a share of the rows from 0 to below 1, but {request.test:g} was given."
+        )
+    if request.test == 0 or request.test_file is not None:
+        return rows, rows[:0]
+    if len(rows) < 5:
+        raise ValueError(f"{len(rows)} rows are too few to keep some for a test: use --test 0.")
+    if classes is not None:
+        names, counts = np.unique(classes, return_counts=True)
+        if counts.min() < 2:
+            raise ValueError(
+                f"The class {short(names[counts.argmin()])} has one row only, which cannot be both "
+                "fitted to and tested with: use --test 0."
+            )
+    try:
+        train, test = train_test_split(
+            rows, test_size=request.test, random_state=request.seed, stratify=classes
+        )
+    except ValueError as error:
+        raise ValueError(f"The rows cannot be split: {error} Use --test 0.") from error
+    return np.sort(train), np.sort(test)

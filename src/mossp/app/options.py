@@ -1,0 +1,115 @@
+"""The arguments and options of the commands, each written once.
+
+A command names its parameter after the option and takes the type from here; so does
+`fitting.Request`, whose fields are the options of `mossp fit`.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+# Files that are read ----------------------------------------------------------------------------
+
+TrainFile = Annotated[
+    Path, Argument(help="CSV, TSV, Parquet or LIBSVM.", metavar="FILE", show_default=False)
+]
+TestFile = Annotated[Path | None, Option(help="Rows for the test, instead.")]
+DataFile = Annotated[Path, Argument(help="Rows to predict.", show_default=False)]
+ModelFile = Annotated[Path, Argument(help="What `mossp fit` wrote.", show_default=False)]
+Format = Annotated[
+    str | None, Option(help="csv, tsv, parquet or libsvm, where the name does not tell.")
+]
+ProblemName = Annotated[
+    str | None,
+    Argument(
+        help="FILE.py:NAME, a mossp.Problem or a function that returns one; else the "
+        "built-in example.",
+        show_default=False,
+    ),
+]
+DataFolder = Annotated[
+    Path | None,
+    Option(help="Folder of a9a, phishing and australian; else MOSSP_DATA, or downloaded."),
+]
+
+# What a model is --------------------------------------------------------------------------------
+
+Target = Annotated[str | None, Option(help="The column to predict; LIBSVM has its labels.")]
+Loss = Annotated[
+    str | None,
+    Option(
+        help="logistic, huberized-hinge, squared, huber:1, quantile:0.5, poisson; else "
+        "logistic for two classes or text, squared for numbers."
+    ),
+]
+Regularizer = Annotated[
+    str,
+    Option(
+        help="l1, l1-l2, mcp, scad, ...:strength, as in l1-l2:0.01; without a strength, "
+        "5-fold cross-validation chooses it."
+    ),
+]
+Equality = Annotated[
+    list[str] | None,
+    Option(help='As in "sum(x**2) = 1", x the coefficients; may be repeated.'),
+]
+Inequality = Annotated[
+    list[str] | None,
+    Option(help='As in "age <= 0.5" or "norm(x[0:3]) <= 1"; may be repeated.'),
+]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Coefficients >= 0.")]
+NoIntercept = Annotated[bool, Option("--no-intercept", help="No intercept.")]
+Balanced = Annotated[bool, Option("--balanced", help="Classes count alike.")]
+Sensitive = Annotated[str | None, Option(help="A protected attribute, which is then no feature.")]
+Parity = Annotated[float | None, Option(help="Bound on its covariance with the margin.")]
+Opportunity = Annotated[float | None, Option(help="The same among the rows of the positive class.")]
+
+# What becomes of the rows -----------------------------------------------------------------------
+
+Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
+NoStandardize = Annotated[bool, Option("--no-standardize", help="Take the columns as they are.")]
+TestShare = Annotated[float, Option(help="Share of the rows that is kept for a test.")]
+
+# How it is solved -------------------------------------------------------------------------------
+
+Method = Annotated[str, Option(help="auto, or one of `mossp methods`.")]
+Steps = Annotated[int | None, Option(help="Steps, at most.")]
+ReplicaSteps = Annotated[
+    int | None, Option(help="Steps of each replica, at most; else from the data.")
+]
+BatchSize = Annotated[int | None, Option(help="Samples a step.")]
+Replicas = Annotated[int, Option(help="Independent runs; the best is returned.")]
+Starts = Annotated[int, Option(help="Different starts; the best end is kept.")]
+Polish = Annotated[bool | None, Option(help="End with Newton's method, or not; auto decides.")]
+Seed = Annotated[int, Option(help="Decides the start and the samples drawn.")]
+SplitSeed = Annotated[int, Option(help="Decides the split and the samples drawn.")]
+Tol = Annotated[
+    float | None,
+    Option(help="What the certificate must meet: 1e-10 if the method is exact, else 0.01."),
+]
+Schedule = Annotated[str, Option(help="How parameters follow the step.")]
+
+# What is written --------------------------------------------------------------------------------
+
+ModelOut = Annotated[Path, Option(help="File of the model.")]
+PredictionsOut = Annotated[Path | None, Option(help="CSV file; else standard output.")]
+ReproductionOut = Annotated[Path, Option(help="Folder of the page, tables and figures.")]
+ReportFolder = Annotated[Path, Option(help="Folder of the report.")]
+NoReport = Annotated[bool, Option("--no-report", help="Write no report.")]
+Force = Annotated[
+    bool, Option("--force", help="Replace a good model even by one whose certificate fails.")
+]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead.")]
+
+# The paper's experiments ------------------------------------------------------------------------
+
+Experiment = Annotated[str, Argument(help="sphere, quadratics, rates or all.", show_default=False)]
+Quick = Annotated[bool, Option("--quick", help="Small budgets on generated data, within a minute.")]
+Budget = Annotated[
+    str, Option(help="gradients: as many for each; seconds: the paper's equal time.")
+]
+Lams = Annotated[
+    list[float] | None,
+    Option(help="Weight of the regulariser on the sphere; may be repeated. 0.01."),
+]

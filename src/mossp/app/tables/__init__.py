@@ -1,0 +1,35 @@
+"""Tables of a user's own: read from files, looked at column by column, and written.
+
+Whatever is wrong is one sentence, a `TableError`, with the file, the column and the row where they
+are known.
+"""
+
+from mossp.app.tables.columns import (
+    NUMBERS,
+    check_known,
+    check_target,
+    kind_of,
+    numbers_in,
+    refused,
+    target_of,
+    texts_in,
+)
+from mossp.app.tables.reading import read
+from mossp.app.tables.table import Table, TableError, twice
+from mossp.app.tables.writing import write_predictions
+
+__all__ = [
+    "NUMBERS",
+    "Table",
+    "TableError",
+    "check_known",
+    "check_target",
+    "kind_of",
+    "numbers_in",
+    "read",
+    "refused",
+    "target_of",
+    "texts_in",
+    "twice",
+    "write_predictions",
+]

@@ -1,0 +1,131 @@
+"""The columns of a table: what one holds, as numbers or as text, and whether it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from mossp._base import naming
+from mossp._base.printing import counted, quoted
+from mossp.app.tables.table import Table, TableError, polars_package
+
+NUMBERS = ("numbers", "booleans")
+SHOWN = 10  # columns that a sentence lists
+# 2024-05-31, 31.05.2024 and 5/31/24, with a time of day or without; or the time alone.
+DATE = r"^(\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d){1,2})([T ]\d\d?:.*)?$|^\d\d?:\d\d"
+
+
+def kind_of(table: Table, name: str) -> str:
+    """What a column holds: "numbers", "booleans", "text", or something that is refused."""
+    pl, column = polars_package(), table.frame[name]
+    if column.dtype == pl.Boolean:
+        return "booleans"
+    if column.dtype.is_numeric() or column.null_count() == len(column):
+        return "numbers"  # where all are missing, that is what will be said
+    if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum):
+        dates = column.cast(pl.String).str.contains(DATE).all()
+        return "dates or times" if dates else "text"
+    if column.dtype.is_temporal():
+        return "dates or times"
+    return f"values of the type {column.dtype.base_type().__name__}"
+
+
+def refused(table: Table, name: str, kind: str) -> TableError:
+    return TableError(
+        f"The column {quoted(name)} of {table.path} holds {kind}, which are no numbers: exclude it "
+        f"(--exclude {quoted(name)}), or make numbers of it."
+    )
+
+
+def numbers_in(table: Table, name: str) -> np.ndarray:
+    """A column as float64, all of them finite."""
+    pl, column, kind = polars_package(), table.frame[name], kind_of(table, name)
+    if kind == "text":
+        texts = column.cast(pl.String)
+        row = int((texts.cast(pl.Float64, strict=False).is_null() & texts.is_not_null()).arg_max())
+        raise TableError(
+            f"The column {quoted(name)} of {table.path} must hold numbers, as in the training "
+            f"data, but row {row + 1} holds {quoted(texts[row])}."
+        )
+    if kind not in NUMBERS:
+        raise refused(table, name, kind)
+    values: np.ndarray = column.cast(pl.Float64).to_numpy()
+    _check_none(table, name, np.isnan(values), "missing")
+    _check_none(table, name, np.isinf(values), "infinite")
+    return values
+
+
+def texts_in(table: Table, name: str) -> np.ndarray:
+    """A column as an array of text, none missing."""
+    frame = table.frame if table.text is None else table.text
+    texts = np.array(frame[name].cast(polars_package().String).to_list(), object)
+    _check_none(table, name, np.array([text is None for text in texts]), "missing")
+    return texts
+
+
+def _check_none(table: Table, name: str, wrong: np.ndarray, what: str) -> None:
+    if wrong.any():
+        many = counted(int(wrong.sum()), what + " value")
+        raise TableError(
+            f"The column {quoted(name)} of {table.path} has {many}, "
+            f"first in row {wrong.argmax() + 1}: impute, or drop such rows."
+        )
+
+
+def check_known(table: Table, names: Iterable[str], need: str = "") -> None:
+    for name in (name for name in names if not table.may_have(name)):
+        lower = {column.lower(): column for column in reversed(table.columns)}
+        near = naming.closest(name.lower(), lower)
+        hint = f" (did you mean {quoted(lower[near])}?)" if near else ""
+        raise TableError(
+            f"{table.path} has no column {quoted(name)}{need}{hint}: it has {_list(table)}."
+        )
+
+
+def check_target(table: Table, target: str | None) -> None:
+    if table.X is not None and target is not None:
+        raise TableError(
+            f"{table.path} is a LIBSVM file, where the labels are the target: leave the target "
+            f"{quoted(target)} out."
+        )
+    if table.X is None and target is None:
+        raise TableError(
+            f"One column of {table.path} must be the target (--target): it has {_list(table)}."
+        )
+    check_known(table, [] if target is None else [target])
+
+
+def _list(table: Table) -> str:
+    more = len(table.columns) - SHOWN
+    shown = ", ".join(map(quoted, table.columns[:SHOWN]))
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def target_of(table: Table, target: str | None) -> np.ndarray:
+    """What is to be predicted: a column, or the labels of LIBSVM (with None for the target).
+
+    Numbers are float64; booleans and text stay what they are.
+
+    >>> import pathlib, scipy.sparse
+    >>> X, y = scipy.sparse.csr_matrix((2, 3)), np.array([1.0, -1.0])
+    >>> table = Table(pathlib.Path("two"), X=X, y=y)
+    >>> target_of(table, None).tolist()
+    [1.0, -1.0]
+    >>> target_of(table, "price")
+    Traceback (most recent call last):
+    mossp.app.tables.table.TableError: two is a LIBSVM file, where the labels are the target:
+    leave the target 'price' out.
+    """
+    check_target(table, target)
+    if table.y is not None or target is None:
+        return np.asarray(table.y)
+    kind = kind_of(table, target)
+    if kind == "text":
+        return texts_in(table, target).astype(str)
+    if kind not in NUMBERS:
+        raise TableError(
+            f"The target {quoted(target)} of {table.path} holds {kind}, neither numbers nor "
+            "classes."
+        )
+    return numbers_in(table, target).astype(bool if kind == "booleans" else float)

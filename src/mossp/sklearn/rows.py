@@ -1,0 +1,128 @@
+"""Checked rows: what a user gave as X, y, weights and a protected attribute."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+from sklearn.utils import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from mossp._base.printing import shown
+from mossp._base.surroundings import refuse_traced
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows that were checked.
+
+    X            features, dense or in csr
+    labels       targets; of classes -1 and +1, or 0, ..., C - 1 if there are more than two
+    weights      one a row
+    classes      of a classifier, sorted
+    names        of the columns, if they have any
+    sensitive    the protected attribute of a fairness bound
+    """
+
+    X: Any
+    labels: np.ndarray
+    weights: np.ndarray
+    classes: np.ndarray | None = None
+    names: Sequence[str] | None = None
+    sensitive: Any = None
+
+    @property
+    def features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def outputs(self) -> int | None:
+        """C where there are so many scores a row; None for one."""
+        return None if self.classes is None or len(self.classes) == 2 else len(self.classes)
+
+    def balanced(self) -> Rows:
+        """With weights whose mean is 1: the strength of a regulariser keeps its meaning."""
+        weights = self.weights * (len(self.weights) / self.weights.sum())
+        return dataclasses.replace(self, weights=weights)
+
+    def at(self, rows: np.ndarray) -> Rows:
+        """Some of the rows, their weights with mean 1."""
+        weights = self.weights[rows]
+        if not weights.sum() > 0:
+            raise ValueError("sample_weight is zero for all rows of a fold: use fewer folds.")
+        return dataclasses.replace(
+            self, X=self.X[rows], labels=self.labels[rows], weights=weights,
+            sensitive=None if self.sensitive is None else np.asarray(self.sensitive)[rows],
+        ).balanced()  # fmt: skip
+
+
+def checked_matrix(
+    estimator: Any, X: Any, y: Any = "no_validation", reset: bool = True, **how: Any
+) -> Any:
+    """`validate_data` as all linear models need it: X in float64, dense or csr; with y a pair."""
+    refuse_traced(X, y)
+    return validate_data(
+        estimator, X, y, reset=reset, accept_sparse="csr", dtype=np.float64,
+        accept_large_sparse=False, **how,
+    )  # fmt: skip
+
+
+def checked_rows(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None,
+    reset: bool = True,
+) -> Rows:  # fmt: skip
+    """Rows for an estimator; sets n_features_in_ and classes_, as `validate_data` does.
+
+    reset    False: the rows are to suit the estimator as it is, a batch of a stream
+    """
+    check = checked_classes if is_classifier(estimator) else checked_numbers
+    return dataclasses.replace(check(estimator, X, y, sample_weight, reset), sensitive=sensitive)
+
+
+def checked_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool) -> Rows:
+    X, y = checked_matrix(estimator, X, y, reset=reset, y_numeric=True)
+    y = np.asarray(y, np.float64)
+    names = getattr(estimator, "feature_names_in_", None)
+    return Rows(X, y, checked_weights(X, sample_weight), names=names)
+
+
+def checked_classes(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool) -> Rows:
+    X, y = checked_matrix(estimator, X, y, reset=reset)
+    check_classification_targets(y)
+    classes = np.unique(y) if reset else estimator.classes_
+    if len(classes) < 2:
+        raise ValueError(
+            "The classifier needs samples of at least 2 classes, but y has one class only: "
+            f"{shown(classes.tolist()[0])}."
+        )
+    number = np.searchsorted(classes, y)
+    unknown = classes[np.minimum(number, len(classes) - 1)] != y
+    if unknown.any():
+        raise ValueError(
+            f"y has the class {shown(y[unknown].tolist()[0])}, but the classes are "
+            f"{shown(classes.tolist())}."
+        )
+    weights = checked_weights(X, sample_weight)
+    if estimator.class_weight is not None:
+        weights = checked_weights(X, weights * compute_sample_weight(estimator.class_weight, y))
+    present = np.unique(y[weights > 0])
+    if reset and len(present) < 2:
+        raise ValueError(
+            "The classifier needs samples of at least 2 classes, but only one class has rows "
+            f"whose weight is not 0: {shown(present.tolist()[0])}."
+        )
+    estimator.classes_ = classes
+    labels = number if len(classes) > 2 else np.where(number == 1, 1.0, -1.0)
+    names = getattr(estimator, "feature_names_in_", None)
+    return Rows(X, labels, weights, classes, names)
+
+
+def checked_weights(X: Any, sample_weight: Any) -> np.ndarray:
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not weights.sum() > 0:
+        raise ValueError("sample_weight is zero for every sample: at least one must count.")
+    return weights
