@@ -52,7 +52,7 @@ class Clock:
 class Budget:
     """A clock, the samples that polishing may cost, and who is told what it does.
 
-    Attributes:
+    Attributes
     ----------
     clock
         Shared by all copies of a budget.
@@ -66,7 +66,7 @@ class Budget:
     observer
         Called with what polishing has reached; True asks for an end.
 
-    Examples:
+    Examples
     --------
     >>> budget = Budget(samples=100)
     >>> budget.allow(90)

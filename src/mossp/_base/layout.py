@@ -47,7 +47,7 @@ def check(value: Any, wanted: Any, where: str = "description") -> None:
     >>> check({"k": 3, "notes": ["a"], "more": 1}, {"k": int, "notes": Each(str)})
     >>> check({"k": 3.5}, {"k": int})
     Traceback (most recent call last):
-    mossp.layout.LayoutError: its description.k should be a whole number
+    mossp._base.layout.LayoutError: its description.k should be a whole number
     """
     if isinstance(wanted, dict):
         check(value, dict, where)
@@ -121,7 +121,7 @@ def array(
 
     >>> array({"x": np.ones(3)}, "x", "f", (2,))
     Traceback (most recent call last):
-    mossp.layout.LayoutError: its array 'x' should have the shape (2,), but has (3,)
+    mossp._base.layout.LayoutError: its array 'x' should have the shape (2,), but has (3,)
     """
     if name not in arrays:
         raise LayoutError(f"it lacks the array {shown(name)}")

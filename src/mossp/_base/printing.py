@@ -83,7 +83,7 @@ def warn(text: str) -> None:
 
     Python shows it once for each such line, however often the line is run.
     """
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[1])  # of the package
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
         level, frame = level + 1, frame.f_back

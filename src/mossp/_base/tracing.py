@@ -42,7 +42,8 @@ WITH_OWN_RULES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
 
 
 # Where JAX and this library lie: their own rules do not change while a process lives.
-LIBRARIES = (f" at {Path(jax.__file__).parent}{os.sep}", f" at {Path(__file__).parent}{os.sep}")
+FOLDERS = (Path(jax.__file__).parent, Path(__file__).parents[1])
+LIBRARIES = tuple(f" at {folder}{os.sep}" for folder in FOLDERS)
 
 
 class Trace(NamedTuple):
