@@ -91,6 +91,8 @@ OTHER = "This is not read here: use numbers, x, names of columns, + - * / ** and
 class ExpressionError(ValueError):
     """A text that is no constraint: what is wrong, the text, and a caret under the place.
 
+    Examples
+    --------
     >>> try:
     ...     parse("age + bim <= 1", ["age", "bmi"])
     ... except ExpressionError as error:
@@ -117,6 +119,8 @@ class Expression(Module):
 
     Every field is static: two equal expressions share one compiled program.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> (circle,) = parse("sum(x**2) = 1", columns=2)
     >>> circle.text, circle.relation, float(circle(jnp.array([3.0, 4.0])))
@@ -139,14 +143,25 @@ def parse(
 ) -> list[Expression]:
     """Read a constraint, or several in a chain such as `0 <= x <= 1`.
 
-    Args:
-        text: the constraint, with =, <= or >= between its sides.
-        columns: the names of the columns, or how many there are.
-        relation: "=" or "<=" if only that is wanted; a text without any then means `text = 0` or
-            `text <= 0`.
-        classes: None for x of shape (columns,); C for x of shape (columns, C), where the name of a
-            column stands for C coefficients.
+    Parameters
+    ----------
+    text : str
+        The constraint, with =, <= or >= between its sides.
+    columns : int or sequence of str
+        The names of the columns, or how many there are.
+    relation : {"=", "<="}, optional
+        If only that is wanted; a text without any then means `text = 0` or `text <= 0`.
+    classes : int, optional
+        None for x of shape (columns,); C for x of shape (columns, C), where the name of a column
+        stands for C coefficients.
 
+    Returns
+    -------
+    list of Expression
+        One per relation.
+
+    Examples
+    --------
     >>> [e.text for e in parse("0 <= age <= 1", ["age", "mean radius"])]
     ['0 <= age', 'age <= 1']
     >>> parse("age - x['mean radius']", ["age", "mean radius"], relation="=")[0].text

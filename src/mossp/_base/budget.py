@@ -25,6 +25,8 @@ class UsedUp(Exception):
 class Clock:
     """The seconds of a run, those of an earlier part of it included.
 
+    Examples
+    --------
     >>> Clock(spent=2.0).seconds() >= 2.0
     True
     """

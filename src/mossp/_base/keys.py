@@ -38,6 +38,8 @@ def generator(
 ) -> np.random.Generator:
     """A generator for one purpose.
 
+    Examples
+    --------
     >>> a = generator(0, Purpose.STEPS, replica=1, number=7).integers(0, 100, 3)
     >>> b = generator(0, Purpose.STEPS, replica=1, number=7).integers(0, 100, 3)
     >>> a.tolist() == b.tolist()

@@ -44,6 +44,8 @@ def check(value: Any, wanted: Any, where: str = "description") -> None:
               these, any of which will do; Each(...); or a dict of what is wanted under each name,
               whose names must be there unless it is Maybe(...)
 
+    Examples
+    --------
     >>> check({"k": 3, "notes": ["a"], "more": 1}, {"k": int, "notes": Each(str)})
     >>> check({"k": 3.5}, {"k": int})
     Traceback (most recent call last):
@@ -119,6 +121,8 @@ def array(
 
     None in the shape stands for any length.
 
+    Examples
+    --------
     >>> array({"x": np.ones(3)}, "x", "f", (2,))
     Traceback (most recent call last):
     mossp._base.layout.LayoutError: its array 'x' should have the shape (2,), but has (3,)

@@ -46,6 +46,8 @@ def restored(tree: PyTree) -> PyTree:
 class Module(eqx.Module):
     """An equinox module that pickle, copy and deepcopy keep bit for bit.
 
+    Examples
+    --------
     >>> class Scaled(Module):
     ...     factor: Any
     >>> with jax.enable_x64(True):

@@ -15,6 +15,8 @@ T = TypeVar("T")
 def find(text: Any, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
     """The entry of the table that a text names, and the numbers after its colon.
 
+    Examples
+    --------
     >>> find("mcp:0.1,3", {"mcp": "MCP"}, "regulariser")
     ('MCP', [0.1, 3.0])
     """

@@ -22,6 +22,8 @@ def printable(text: Any, keep: str = "") -> str:
 
     keep    characters that may stay, such as the end of a line
 
+    Examples
+    --------
     >>> print(printable("red\x1b[31m, NUL\x00, Größe, 体重"))
     red\x1b[31m, NUL\x00, Größe, 体重
     """
@@ -34,6 +36,8 @@ def printable(text: Any, keep: str = "") -> str:
 def short(text: Any, longest: int = LONGEST) -> str:
     """The same, and not longer than this: what is left out of the middle is a `…`.
 
+    Examples
+    --------
     >>> short("a" * 450, 12)
     'aaaaaaaa…aaa'
     """
@@ -43,6 +47,8 @@ def short(text: Any, longest: int = LONGEST) -> str:
 def quoted(text: Any, longest: int = LONGEST) -> str:
     """A name or a value in quotes, for a sentence.
 
+    Examples
+    --------
     >>> print(quoted("it's"), quoted("b" * 450, 12))
     "it's" 'bbbbbbbb…bbb'
     """
@@ -52,6 +58,8 @@ def quoted(text: Any, longest: int = LONGEST) -> str:
 def shown(value: Any, longest: int = LONGEST) -> str:
     """What was given, whatever it is, for a sentence: one short line without addresses.
 
+    Examples
+    --------
     >>> print(shown("b" * 450, 12), shown([1.5, None]), shown(10**30), shown(10**400, 12))
     'bbbbbbbb…bbb' [1.5, None] 1e+30 10000000…000
     """

@@ -18,6 +18,8 @@ PyTree = Any
 class Structure(eqx.Module):
     """The shape of a user's x. Every field is static: two equal structures share one program.
 
+    Examples
+    --------
     >>> s = Structure.of({"w": np.zeros((2, 2)), "b": np.zeros(1)})
     >>> s.size, s.slices
     (5, {'b': (0, 1), 'w': (1, 5)})

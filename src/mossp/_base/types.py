@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, Shaped
+from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:  # a static checker knows no trees
     PyTree: TypeAlias = Any
@@ -28,6 +29,8 @@ else:
 
 __all__ = [
     "AnyArray",
+    "AnyKey",
+    "AnyMultipliers",
     "AnyNumber",
     "AnyVector",
     "Array",
@@ -50,8 +53,11 @@ __all__ = [
     "Multipliers",
     "Namespace",
     "Number",
+    "Predictions",
     "PyTree",
+    "RowLosses",
     "Scalar",
+    "Targets",
     "Vector",
     "Vectors",
 ]
@@ -65,6 +71,9 @@ ConstraintValues: TypeAlias = Float[Array, "m"]  # c = (c_E, c_I)
 Multipliers: TypeAlias = Float[Array, "m"]  # q and lam, in the order of c
 Jacobian: TypeAlias = Float[Array, "m n"]  # one gradient of a constraint per row
 Hessian: TypeAlias = Float[Array, "n n"]
+Predictions: TypeAlias = Float[Array, "rows ..."]  # A @ x, several outputs per row or one
+Targets: TypeAlias = Shaped[Array | np.ndarray, "rows ..."]
+RowLosses: TypeAlias = Float[Array, "rows"]
 Mask: TypeAlias = Bool[Array, "m"] | Bool[np.ndarray, "m"]  # of constraints
 Index: TypeAlias = int | Int[Array, ""]
 
@@ -84,6 +93,8 @@ Number: TypeAlias = float | int | np.floating | Float[np.ndarray, ""] | Scalar
 AnyArray: TypeAlias = Any
 AnyNumber: TypeAlias = Any  # a number, or one per coordinate where a function is separable
 AnyVector: TypeAlias = Shaped[Any, "n"]
+AnyMultipliers: TypeAlias = Shaped[Any, "m"]
+AnyKey: TypeAlias = Any  # of a container in a tree: a name, a place, a field
 Namespace: TypeAlias = Any  # of an array library: numpy, jax.numpy, torch
 
 # The user's own ----------------------------------------------------------------------------------

@@ -56,21 +56,37 @@ RESIDUALS = ("criticality", "proximity", "feasibility", "complementarity")
 class Certificate:
     """The residuals of one point, and what they prove.
 
-    criticality               ||u||
-    proximity                 ||x - y||
-    feasibility               ||(c_E, [c_I]_+)||
-    infeasible_stationarity   ||J (c_E, [c_I]_+)||
-    complementarity           ||min(q_I, -c_I)||
-    multipliers               {"equality": ..., "inequality": ...}, in the shapes of the constraints
-    samples                   samples behind the gradient; None when it is exact
-    criticality_error         two standard errors of an estimated ||u||, which is_kkt adds to it:
-                              what is below tol then is so but for a chance of a few per cent
-    criticality_scale, ...    what each residual is divided by where it is read relative to the
-                              terms it is made of (`relative`); at least 1
-    largest_multiplier        max |q_j| / criticality_scale: huge where constraints degenerate
-    form                      "witness": y and the subgradients come from the method's last step;
-                              "exact": y = x, and u is the shortest one over all multipliers and
-                              subgradients
+    With `u = grad f(x) + J(x) q + s_h - s_g`, q the multipliers, and c the constraints.
+
+    Attributes
+    ----------
+    criticality : float
+        `||u||`
+    proximity : float
+        `||x - y||`
+    feasibility : float
+        `||(c_E, [c_I]_+)||`
+    infeasible_stationarity : float
+        `||J (c_E, [c_I]_+)||`
+    complementarity : float
+        `||min(q_I, -c_I)||`
+    multipliers : dict
+        Under "equality" and "inequality", in the shapes of the constraints.
+    smallest_multiplier : float
+        Of the inequalities; infinity without any.
+    samples : int or None
+        Samples behind the gradient; None when it is exact.
+    form : str
+        "witness": y and the subgradients come from the method's last step. "exact": `y = x`, and u
+        is the shortest one over all multipliers and subgradients.
+    criticality_error : float
+        Two standard errors of an estimated `||u||`, which `is_kkt` adds to it: what is below tol
+        then is so but for a chance of a few per cent.
+    criticality_scale, proximity_scale, feasibility_scale, complementarity_scale : float
+        What each residual is divided by where it is read relative to the terms it is made of
+        (`relative`); at least 1.
+    largest_multiplier : float
+        `max |q_j| / criticality_scale`: huge where constraints degenerate.
     """
 
     criticality: float
@@ -79,7 +95,7 @@ class Certificate:
     infeasible_stationarity: float
     complementarity: float
     multipliers: dict[str, PyTree]
-    smallest_multiplier: float  # of the inequalities; +inf without any
+    smallest_multiplier: float
     samples: int | None
     form: str
     criticality_error: float = 0.0
@@ -92,20 +108,27 @@ class Certificate:
     def is_kkt(self, eps: float, relative: bool = False) -> bool:
         """An eps-KKT point: critical, feasible, q_I >= 0, complementary.
 
-        With relative=True, each residual is compared with eps times its scale: what `success` asks.
+        Parameters
+        ----------
+        eps : float
+            What each residual may be at most.
+        relative : bool
+            Whether each is compared with eps times its scale, as `success` asks.
         """
         return self.smallest_multiplier >= 0 and all(
             self.bound(name, relative) <= eps for name in RESIDUALS
         )
 
     def is_stationary(self, eps: float) -> bool:
-        """An eps-stationary point: feasible, or stuck at a stationary point of ||c||^2."""
+        """An eps-stationary point: feasible, or stuck at a stationary point of `||c||^2`."""
         critical = all(self.bound(n, False) <= eps for n in RESIDUALS if n != "feasibility")
         return critical and self.smallest_multiplier >= 0 and self.infeasible_stationarity <= eps
 
     def relative(self, name: str) -> float:
         """A residual divided by its scale.
 
+        Examples
+        --------
         >>> import numpy as np, mossp
         >>> problem = mossp.Problem(lambda x: 1e6 * x[0], equality=lambda x: x @ x - 1.0)
         >>> found = mossp.solve(problem, np.array([0.6, 0.8])).certificate

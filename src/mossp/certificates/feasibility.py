@@ -199,9 +199,23 @@ def different_starts(
 def restore(problem: Problem, x: PyTree) -> PyTree:
     """The feasible point reached from x by Gauss-Newton over the nonzero entries of x.
 
-    Zeros stay zeros, so that a sparse point stays as sparse as it is. Where the support cannot
-    carry a feasible point, the point of least violation that was met is returned: look at it.
+    Zeros stay zeros, so that a sparse point stays as sparse as it is.
 
+    Parameters
+    ----------
+    problem : Problem
+        Whose constraints are to hold.
+    x : array or pytree of arrays
+        Where to begin.
+
+    Returns
+    -------
+    array or pytree of arrays
+        Where the support cannot carry a feasible point, the point of least violation that was met:
+        evaluate the constraints there.
+
+    Examples
+    --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
     >>> mossp.restore(problem, np.array([0.9, 0.0])).tolist()

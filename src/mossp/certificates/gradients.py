@@ -30,6 +30,19 @@ def check_gradients(problem: Problem, x: PyTree, *, tol: float = 1e-5, seed: int
 
     Central differences in float64, relative to the size of the gradient; the worst entry is named.
 
+    Parameters
+    ----------
+    problem : Problem
+        Whose loss and constraints are differentiated.
+    x : array or pytree of arrays
+        The point.
+    tol : float
+        Relative difference that is accepted.
+    seed : int
+        Chooses the entries that are compared where there are many.
+
+    Examples
+    --------
     >>> import jax, jax.numpy as jnp, numpy as np, mossp
     >>> mossp.check_gradients(mossp.Problem(loss=lambda x: jnp.sum(x**3)), np.array([1.0, 2.0]))
     >>> @jax.custom_jvp

@@ -35,10 +35,24 @@ FEW = 32  # multipliers that are differentiated one by one
 
 
 def stationarity(problem: Problem, x: PyTree) -> float:
-    """dist(0, grad f(x) + J(x) q + dh(x) - dg(x)) for any point x from any solver.
+    """Distance of 0 from `grad f(x) + J(x) q + dh(x) - dg(x)`, for any x from any solver.
 
-    The multipliers of inequalities are nonnegative, and zero where c_I(x) < -1e-6.
+    The multipliers of inequalities are nonnegative, and zero where `c_I(x) < -1e-6`.
 
+    Parameters
+    ----------
+    problem : Problem
+        With data that have a full gradient: no Sampler and no Stream.
+    x : array or pytree of arrays
+        The point.
+
+    Returns
+    -------
+    float
+        The shortest distance over all multipliers q.
+
+    Examples
+    --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
     >>> mossp.stationarity(problem, np.array([-1.0, 0.0]))

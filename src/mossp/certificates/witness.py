@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mossp._base.types import Multipliers, Number, Vector
+from mossp._base.types import AnyMultipliers, AnyNumber, AnyVector
 
 
 class Witness(NamedTuple):
@@ -17,9 +17,9 @@ class Witness(NamedTuple):
     q = lam + rho c(x), or [.]_+ of that for inequalities: lam = 0 for a penalty method.
     """
 
-    x: Vector
-    y: Vector
-    s_h: Vector
-    s_g: Vector
-    lam: Multipliers
-    rho: Number
+    x: AnyVector
+    y: AnyVector
+    s_h: AnyVector
+    s_g: AnyVector
+    lam: AnyMultipliers
+    rho: AnyNumber
