@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -23,10 +23,13 @@ from mossp._base.programs import ProgramSet
 from mossp._base.structure import with_dtype
 from mossp._base.surroundings import refuse_tracers
 from mossp._base.tracing import Code, Function, Probed, described, digest, probe, trace
+from mossp._base.types import AnyArray, AnyNumber, AnyVector, DType, PyTree
 from mossp.data import Sampler
 from mossp.regularizers import Regularizer
 
-PyTree = Any
+# A function of the problem at the door: what was traced of it, or a module of our own as it is.
+Part: TypeAlias = Probed | Callable[..., PyTree]
+AnyPart: TypeAlias = Any  # the same, or the function that programs take
 
 # Equations: a vectorised loss has some ten, a network a hundred. From the first number on a program
 # takes a minute to compile, beyond the second it would take hours and all of the memory.
@@ -37,7 +40,7 @@ TRACER = re.compile(r"\b\w*Tracer\b")  # JAX's classes of arrays without values
 LONGEST_REASON = 300  # characters of an error that is quoted
 
 
-def is_own(thing: Any) -> bool:
+def is_own(thing: object) -> bool:
     """Whether a module is made of this library's parts alone, whose code does not change."""
     if isinstance(thing, eqx.Module):
         library = type(thing).__module__.split(".")[0] == __name__.split(".")[0]
@@ -50,8 +53,12 @@ def is_own(thing: Any) -> bool:
 
 
 def probe_function(
-    what: str, function: Any, arguments: list[tuple[PyTree, ...]], dtype: Any, about: str
-) -> Any:
+    what: str,
+    function: Callable[..., PyTree],
+    arguments: list[tuple[PyTree, ...]],
+    dtype: DType,
+    about: str,
+) -> Part:
     """The function as it is now, traced at these arguments; a module of our own stays as it is."""
     with sentences(what, about):
         if isinstance(function, eqx.Module) and is_own(function):
@@ -61,11 +68,11 @@ def probe_function(
     return probed
 
 
-def form_of_part(part: Any) -> Any:
+def form_of_part(part: Part | None) -> Hashable:
     return part.form if isinstance(part, Probed) else jax.tree.structure(part)
 
 
-def function_of(part: Any, programs: ProgramSet, name: str) -> Any:
+def function_of(part: AnyPart, programs: ProgramSet, name: str) -> AnyPart:
     if not isinstance(part, Probed):
         return part
     # Numbers keep the precision that they have in the user's function.
@@ -73,12 +80,12 @@ def function_of(part: Any, programs: ProgramSet, name: str) -> Any:
     return Function(part.arrays, numbers, Code(part, programs, name))
 
 
-def numbers_of(probed: list[Probed]) -> tuple[Any, ...]:
+def numbers_of(probed: list[Probed]) -> tuple[Hashable, ...]:
     arrays = [a for p in probed for a in (*p.numbers, *jax.tree.leaves(p.arrays))]
     return tuple(digest(a) for a in arrays)
 
 
-def probe_sampler(source: Sampler, dtype: Any) -> Any:
+def probe_sampler(source: Sampler, dtype: DType) -> Part:
     key = jax.eval_shape(lambda: keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)))
     sizes = [(key, size) for size in PROBED_SIZES]
     probed = probe_function("The sampler", source.fn, sizes, dtype, "")
@@ -89,8 +96,12 @@ def probe_sampler(source: Sampler, dtype: Any) -> Any:
 
 
 def probe_loss(
-    loss: Any, x0: PyTree, x: PyTree, batches: list[tuple[PyTree, ...]], dtype: Any
-) -> Any:
+    loss: Callable[..., PyTree],
+    x0: PyTree,
+    x: PyTree,
+    batches: list[tuple[PyTree, ...]],
+    dtype: DType,
+) -> Part:
     about = describe(x0, batches[0])
     probed = probe_function("The loss", loss, [(x, *batch) for batch in batches], dtype, about)
     value = returned("The loss", probed, about, x, *batches[0])
@@ -105,7 +116,9 @@ def probe_loss(
     return probed
 
 
-def probe_constraint(name: str, function: Any, x: PyTree, dtype: Any) -> Any:
+def probe_constraint(
+    name: str, function: Callable[[PyTree], PyTree] | None, x: PyTree, dtype: DType
+) -> Part | None:
     if function is None:
         return None
     what = f"The {name} constraint"
@@ -122,11 +135,11 @@ def probe_constraint(name: str, function: Any, x: PyTree, dtype: Any) -> Any:
     return probed
 
 
-def is_real(array: Any) -> bool:
+def is_real(array: AnyArray) -> bool:
     return isinstance(array.dtype, np.dtype) and array.dtype.kind == "f"  # no random keys
 
 
-def returned(what: str, probed: Any, about: str, *args: PyTree) -> PyTree:
+def returned(what: str, probed: Part, about: str, *args: PyTree) -> PyTree:
     """Shapes of what a function returns."""
     if isinstance(probed, Probed):
         return probed.out
@@ -134,7 +147,7 @@ def returned(what: str, probed: Any, about: str, *args: PyTree) -> PyTree:
         return shapes_of_own(probed, args)
 
 
-def shapes_of_own(module: Any, args: tuple[PyTree, ...]) -> PyTree:
+def shapes_of_own(module: Callable[..., PyTree], args: tuple[PyTree, ...]) -> PyTree:
     """Shapes of what a module of this library returns; its code does not change: looked up."""
     leaves, treedef = jax.tree.flatten((module, args))
     kinds = tuple((np.shape(leaf), np.dtype(leaf.dtype)) for leaf in leaves)
@@ -143,10 +156,12 @@ def shapes_of_own(module: Any, args: tuple[PyTree, ...]) -> PyTree:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shapes_of_own(treedef: Any, kinds: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def _shapes_of_own(
+    treedef: jax.tree_util.PyTreeDef, kinds: tuple[tuple[tuple[int, ...], np.dtype], ...]
+) -> tuple[jax.tree_util.PyTreeDef, tuple[PyTree, ...]]:
     leaves = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
 
-    def call(*leaves: Any) -> PyTree:
+    def call(*leaves: AnyArray) -> PyTree:
         module, args = jax.tree.unflatten(treedef, leaves)
         return module(*args)
 
@@ -159,22 +174,22 @@ class Maps(Module):
 
     reg: Regularizer
 
-    def __call__(self, x: Any, mu: Any) -> tuple[Any, Any, Any]:
+    def __call__(self, x: AnyVector, mu: AnyNumber) -> tuple[AnyNumber, AnyVector, AnyVector]:
         return self.reg(x), self.reg.prox_h(x, mu), self.reg.prox_g(x, mu)
 
 
-def shapes_returned(probed: Any, x: PyTree) -> PyTree:
+def shapes_returned(probed: Part | None, x: PyTree) -> PyTree:
     return None if probed is None else returned("The constraint", probed, "", x)
 
 
-def form_of_regularizer(reg: Regularizer, n: int, dtype: Any) -> Any:
+def form_of_regularizer(reg: Regularizer, n: int, dtype: DType) -> Hashable:
     """What tells programs apart that use it: nothing more than JAX sees, unless a user wrote it."""
     if is_own(reg):
         return None
     arrays, rest = eqx.partition(reg, eqx.is_array)
     x, mu = jax.ShapeDtypeStruct((n,), dtype), jax.ShapeDtypeStruct((), dtype)
 
-    def all_of_it(arrays: PyTree, x: Any, mu: Any) -> Any:
+    def all_of_it(arrays: PyTree, x: AnyVector, mu: AnyNumber) -> tuple[AnyArray, ...]:
         r = eqx.combine(arrays, rest)
         return r.h(x), r.g(x), r.prox_h(x, mu), r.prox_g(x, mu), r.subgradient_g(x)
 
@@ -182,7 +197,7 @@ def form_of_regularizer(reg: Regularizer, n: int, dtype: Any) -> Any:
     return (traced.form, tuple(map(described, traced.numbers)))
 
 
-def check_regularizer_fits(reg: Regularizer, n: int, dtype: Any) -> None:
+def check_regularizer_fits(reg: Regularizer, n: int, dtype: DType) -> None:
     x, mu = jax.ShapeDtypeStruct((n,), dtype), jax.ShapeDtypeStruct((), dtype)
     maps = Maps(reg)
     with sentences("The regulariser", " at x0"):
@@ -215,7 +230,7 @@ def check_size(probed: list[Probed]) -> bool:
     return True
 
 
-def shapes(tree: PyTree, dtype: Any) -> PyTree:
+def shapes(tree: PyTree, dtype: DType) -> PyTree:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), dtype), tree)
 
 
@@ -247,7 +262,7 @@ def sentences(what: str, about: str) -> Iterator[None]:
 def with_rows(batch: PyTree, times: int) -> PyTree:
     """The shapes of a batch with so many times its rows."""
 
-    def shape(a: Any) -> Any:
+    def shape(a: AnyArray) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((times * a.shape[0], *a.shape[1:]), a.dtype)
 
     return jax.tree.map(shape, batch)

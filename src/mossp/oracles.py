@@ -6,9 +6,8 @@ min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import ModuleType
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,6 +22,7 @@ from mossp._base.tracing import Code, Function
 from mossp._base.types import (
     AnyArray,
     AnyNumber,
+    AnySource,
     Batch,
     ConstraintValues,
     LossFunction,
@@ -59,7 +59,7 @@ class Oracles(eqx.Module):
     """
 
     loss: LossFunction
-    source: Any
+    source: AnySource
     regularizer: Regularizer
     equality: Callable[[PyTree], PyTree] | None
     inequality: Callable[[PyTree], PyTree] | None
@@ -75,7 +75,7 @@ class Oracles(eqx.Module):
         functions = (function for function in given if isinstance(function, Function))
         return [function.code for function in functions if function.code is not None]
 
-    def numbers(self) -> tuple[Any, ...]:
+    def numbers(self) -> tuple[Hashable, ...]:
         """All numbers that the user's functions hold, by their bits."""
         return numbers_of([code.probed for code in self.codes])
 

@@ -7,15 +7,17 @@ import enum
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from mossp._base import layout
 from mossp._base.archive import CheckpointError, read_arrays, write_arrays
 from mossp._base.printing import printable
-from mossp._base.types import HostArray, PyTree
+from mossp._base.types import HostArray, Json, PyTree
 from mossp.certificates.certificate import Certificate, Expectation
+
+T = TypeVar("T")
 
 KIND = "mossp result"
 SCALARS = (  # what JSON can hold of a result
@@ -113,7 +115,7 @@ class Result:
     funs: HostArray
     violations: HostArray
     tol: float
-    settings: dict[str, Any]
+    settings: dict[str, Json]
 
     def summary(self) -> str:
         """The result in a few lines for people.
@@ -181,10 +183,10 @@ def residual_rows(c: Certificate) -> list[tuple[str, float, str]]:
 # A result as named arrays and JSON. ---------------------------------------------------------
 
 
-def _pack(result: Result) -> tuple[dict[str, HostArray], dict[str, Any]]:
+def _pack(result: Result) -> tuple[dict[str, HostArray], dict[str, Json]]:
     arrays: dict[str, HostArray] = {}
 
-    def keep(name: str, tree: PyTree) -> Any:
+    def keep(name: str, tree: PyTree) -> Json:
         """The tree with its arrays taken out: containers become JSON, leaves become names."""
         if isinstance(tree, dict):
             return {"dict": [[k, keep(f"{name}/{k}", v)] for k, v in tree.items()]}
@@ -214,7 +216,7 @@ def _pack(result: Result) -> tuple[dict[str, HostArray], dict[str, Any]]:
     return arrays, json.loads(json.dumps(meta, default=str))
 
 
-def _unpack(arrays: dict[str, HostArray], meta: dict[str, Any]) -> Result:
+def _unpack(arrays: dict[str, HostArray], meta: dict[str, Json]) -> Result:
     layout.check(meta, {
         "kind": str,
         "status": str,
@@ -228,7 +230,7 @@ def _unpack(arrays: dict[str, HostArray], meta: dict[str, Any]) -> Result:
     if meta["kind"] != KIND or meta["status"] not in Status.__members__:
         raise layout.LayoutError("its kind or its status is another")
 
-    def build(spec: Any) -> PyTree:
+    def build(spec: Json) -> PyTree:
         [(kind, content)] = spec.items() if isinstance(spec, dict) and len(spec) == 1 else [("", 0)]
         if kind == "array" and isinstance(content, str):
             return layout.array(arrays, content, "biuf")
@@ -259,14 +261,14 @@ def _unpack(arrays: dict[str, HostArray], meta: dict[str, Any]) -> Result:
     )
 
 
-def _made(record: Any, content: dict[str, Any]) -> Any:
+def _made(record: type[T], content: dict[str, Json]) -> T:
     try:
         return record(**content)
     except TypeError:
         raise layout.LayoutError(f"its {record.__name__} has other entries") from None
 
 
-def _trace(columns: Any) -> Trace:
+def _trace(columns: PyTree) -> Trace:
     if not isinstance(columns, dict) or set(columns) != set(Trace._fields):
         raise layout.LayoutError("its trace has other columns")
     if not all(isinstance(column, np.ndarray) for column in columns.values()):
@@ -279,6 +281,6 @@ def _trace(columns: Any) -> Trace:
     return Trace(**{**columns, "rows": int(rows)})
 
 
-def as_start(x0: Any) -> PyTree:
+def as_start(x0: PyTree) -> PyTree:
     """A start may be an earlier result."""
     return x0.x if isinstance(x0, Result) else x0

@@ -11,7 +11,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from mossp._base.interrupt import Interrupt
 
@@ -107,7 +106,7 @@ class Budget:
         if cost > self.samples:
             raise UsedUp("the gradients were used up")
 
-    def report(self, *seen: Any) -> None:
+    def report(self, *seen: object) -> None:
         """Tell the observer what is done; it may ask for an end."""
         if self.observer is not None and not self.interrupt.stopped and self.observer(*seen):
             self.interrupt.stop()

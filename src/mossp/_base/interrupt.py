@@ -11,8 +11,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+
+Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal returns
 
 PATIENCE = 1.0  # seconds after which a signal that nobody has looked at is answered
 
@@ -26,7 +28,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.received: str | None = None  # the name of the first signal
         self.stopped = False  # whether a callback asked for an end
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Handler] = {}
         self._pipe: Pipe | None = None
 
     def __enter__(self) -> Interrupt:

@@ -9,10 +9,11 @@ compiled code that draws would take longer to compile than the method itself.
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import cast
 
 import jax
 import numpy as np
+from jax import Array
 
 # Random numbers of BLOCK consecutive steps are drawn at once.
 BLOCK = 4096
@@ -49,7 +50,7 @@ def generator(
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, number]))
 
 
-def jax_keys(rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Any:
+def jax_keys(rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Array:
     """Keys for jax.random, made without compiling anything."""
-    data: Any = rng.integers(0, 2**32, (*shape, 2), np.uint32)
-    return jax.random.wrap_key_data(data)
+    data = rng.integers(0, 2**32, (*shape, 2), np.uint32)
+    return jax.random.wrap_key_data(cast(Array, data))  # NumPy will do

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mossp._base.printing import quoted
 
 T = TypeVar("T")
 
 
-def find(text: Any, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
+def find(text: object, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
     """The entry of the table that a text names, and the numbers after its colon.
 
     Examples

@@ -10,14 +10,13 @@ import sys
 import unicodedata
 import warnings
 from pathlib import Path
-from typing import Any
 
 LONGEST = 80  # characters of a name in a sentence
 LONG = 10**15  # a whole number from here on is shown by its size
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def printable(text: Any, keep: str = "") -> str:
+def printable(text: object, keep: str = "") -> str:
     r"""The text, with whatever is not printed, or steers a terminal, made visible.
 
     keep    characters that may stay, such as the end of a line
@@ -33,7 +32,7 @@ def printable(text: Any, keep: str = "") -> str:
     return "".join(c if _harmless(c) or c in keep else _escaped(c) for c in text)
 
 
-def short(text: Any, longest: int = LONGEST) -> str:
+def short(text: object, longest: int = LONGEST) -> str:
     """The same, and not longer than this: what is left out of the middle is a `…`.
 
     Examples
@@ -44,7 +43,7 @@ def short(text: Any, longest: int = LONGEST) -> str:
     return printable(_cut(str(text), longest))
 
 
-def quoted(text: Any, longest: int = LONGEST) -> str:
+def quoted(text: object, longest: int = LONGEST) -> str:
     """A name or a value in quotes, for a sentence.
 
     Examples
@@ -55,7 +54,7 @@ def quoted(text: Any, longest: int = LONGEST) -> str:
     return repr(_cut(str(text), longest))
 
 
-def shown(value: Any, longest: int = LONGEST) -> str:
+def shown(value: object, longest: int = LONGEST) -> str:
     """What was given, whatever it is, for a sentence: one short line without addresses.
 
     Examples

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from mossp._base.types import PyTree
 
-def refuse_tracers(*trees: Any) -> None:
+
+def refuse_tracers(*trees: PyTree) -> None:
     """Raise TypeError inside of jit, vmap or grad, where numbers have no values yet."""
     leaves = [
         *jax.tree.leaves(trees),

@@ -32,6 +32,7 @@ __all__ = [
     "AnyKey",
     "AnyMultipliers",
     "AnyNumber",
+    "AnySource",
     "AnyVector",
     "Array",
     "ArrayLike",
@@ -48,6 +49,7 @@ __all__ = [
     "HostVectors",
     "Index",
     "Jacobian",
+    "Json",
     "LossFunction",
     "Mask",
     "Multipliers",
@@ -100,6 +102,8 @@ Namespace: TypeAlias = Any  # of an array library: numpy, jax.numpy, torch
 # The user's own ----------------------------------------------------------------------------------
 
 Batch: TypeAlias = PyTree  # rows of the data, in the structure in which they are given
+AnySource: TypeAlias = Any  # of data: finite, a sampler, a stream, none
 Draws: TypeAlias = PyTree  # what a source of data makes batches from, per step
 LossFunction: TypeAlias = Callable[..., Scalar]  # loss(x, batch), or loss(x) without data
+Json: TypeAlias = Any  # of a description in a file: text, numbers, lists and tables
 DType: TypeAlias = DTypeLike

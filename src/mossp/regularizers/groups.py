@@ -137,7 +137,7 @@ def _numbered(groups: ArrayLike | Sequence[Sequence[int]]) -> tuple[HostArray, i
                 f"lists hold {shown(np.sort(members).tolist())}."
             )
         ids = np.empty(members.size, dtype=int)
-        ids[members] = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        ids[members] = np.repeat(np.arange(len(groups)), [np.size(group) for group in groups])
         return ids, len(groups)
     ids = np.asarray(groups)
     if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":

@@ -11,7 +11,7 @@ from mossp.regularizers.prox import aligned
 
 
 class SlopedL1(Regularizer):
-    """Any regulariser with h(x) = sum_i s_i |x_i|, s = `slope` a number or one per coordinate."""
+    """A regulariser with h(x) = sum_i s_i |x_i|, s = `slope` a number or one per coordinate."""
 
     @property
     @abc.abstractmethod
