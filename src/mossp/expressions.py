@@ -127,7 +127,7 @@ class Expression(Module):
 
     text: str = eqx.field(static=True)
     relation: str = eqx.field(static=True)
-    tree: tuple = eqx.field(static=True)
+    tree: Tree = eqx.field(static=True)
 
     def __call__(self, x: ArrayLike, intercept: ArrayLike | None = None) -> ConstraintValues:
         return value(self.tree, {"x": real_array(x), "intercept": real_array(intercept)})

@@ -14,11 +14,11 @@ from typing import TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from mossp._base.types import AnyArray, Array, ArrayLike, Namespace
+from mossp._base.types import AnyArray, AnyKey, Array, ArrayLike, Namespace
 
 Shape: TypeAlias = tuple[int, ...]
-Key: TypeAlias = int | tuple  # a place, ("list", ...) or ("slice", ...)
-Tree: TypeAlias = float | tuple  # nested: no static type says more
+Key: TypeAlias = int | tuple[AnyKey, ...]  # a place, ("list", ...) or ("slice", ...)
+Tree: TypeAlias = float | tuple[AnyKey, ...]  # nested: no static type says more
 
 OPERATORS: dict[str, Callable[..., AnyArray]] = {
     "+": operator.add,
