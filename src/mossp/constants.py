@@ -1,4 +1,4 @@
-"""The constants that the paper's Assumptions 2.1, 2.2 and 3.1 speak of."""
+"""The constants that the paper's Assumptions 2.1, 2.2 and 3.1 name."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def probe_function(
     about: str,
 ) -> Part:
     """The function as it is now, traced at these arguments; a module of our own stays as it is."""
-    with sentences(what, about):
+    with errors_named(what, about):
         if isinstance(function, eqx.Module) and is_own(function):
             return with_dtype(function, dtype)
         probed = probe(function, arguments, lambda arrays: with_dtype(arrays, dtype))
@@ -90,7 +90,7 @@ def probe_sampler(source: Sampler, dtype: DType) -> Part:
     sizes = [(key, size) for size in PROBED_SIZES]
     probed = probe_function("The sampler", source.fn, sizes, dtype, "")
     if not isinstance(probed, Probed):
-        with sentences("The sampler", ""):
+        with errors_named("The sampler", ""):
             jax.eval_shape(lambda key: probed(key, PROBED_SIZES[0]), key)
     return probed
 
@@ -143,7 +143,7 @@ def returned(what: str, probed: Part, about: str, *args: PyTree) -> PyTree:
     """Shapes of what a function returns."""
     if isinstance(probed, Probed):
         return probed.out
-    with sentences(what, about):
+    with errors_named(what, about):
         return shapes_of_own(probed, args)
 
 
@@ -200,7 +200,7 @@ def form_of_regularizer(reg: Regularizer, n: int, dtype: DType) -> Hashable:
 def check_regularizer_fits(reg: Regularizer, n: int, dtype: DType) -> None:
     x, mu = jax.ShapeDtypeStruct((n,), dtype), jax.ShapeDtypeStruct((), dtype)
     maps = Maps(reg)
-    with sentences("The regulariser", " at x0"):
+    with errors_named("The regulariser", " at x0"):
         if is_own(reg):
             _, *vectors = shapes_of_own(maps, (x, mu))
         else:  # a fresh function: JAX remembers what it has seen of an old one
@@ -219,14 +219,14 @@ def check_size(probed: list[Probed]) -> bool:
     if size <= LARGE_PROGRAM:
         return False
     longest = max(probed, key=lambda p: p.size)
-    said = (
+    message = (
         f"{longest.origin} is a program of {longest.size:,} operations, {{}}: replace loops in "
         "Python by operations on arrays (a sum over an axis, a product of matrices), by jax.vmap "
         "or by jax.lax.map, which are compiled once and not for each round."
     )
     if size > LARGEST_PROGRAM:
-        raise ValueError(said.format(f"more than the {LARGEST_PROGRAM:,} that can be compiled"))
-    warn(said.format("which takes long to compile"))
+        raise ValueError(message.format(f"more than the {LARGEST_PROGRAM:,} that can be compiled"))
+    warn(message.format("which takes long to compile"))
     return True
 
 
@@ -244,8 +244,8 @@ def describe(x0: PyTree, batch: PyTree) -> str:
 
 
 @contextlib.contextmanager
-def sentences(what: str, about: str) -> Iterator[None]:
-    """What goes wrong while a user's function is traced, as a sentence that names it."""
+def errors_named(what: str, about: str) -> Iterator[None]:
+    """What goes wrong while a user's function is traced, as an error that names it."""
     try:
         yield
     except jax.errors.JAXTypeError as error:
@@ -255,8 +255,8 @@ def sentences(what: str, about: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         reason = TRACER.sub("Array", (str(error).strip().splitlines() or [type(error).__name__])[0])
-        said = f"{what} cannot be evaluated{about}: {short(reason, LONGEST_REASON)}"
-        raise ValueError(said if said.endswith(".") else f"{said}.") from error
+        message = f"{what} cannot be evaluated{about}: {short(reason, LONGEST_REASON)}"
+        raise ValueError(message if message.endswith(".") else f"{message}.") from error
 
 
 def with_rows(batch: PyTree, times: int) -> PyTree:

@@ -27,7 +27,7 @@ SCALARS = (  # what JSON can hold of a result
 
 
 class Status(enum.Enum):
-    """Why a solve ended; the value is a sentence about it."""
+    """Why a solve ended; the value is the message."""
 
     CONVERGED = "The certificate holds at the tolerance."
     BUDGET = "The budget is used up and the certificate does not hold at the tolerance yet."

@@ -171,7 +171,7 @@ def save(path: Path, arrays: dict[str, HostArray], meta: dict[str, Json]) -> Non
 
 
 def load(path: Path) -> tuple[dict[str, HostArray], dict[str, Json], str]:
-    """(arrays, meta, a sentence if the last checkpoint was damaged and the one before is used)."""
+    """(arrays, meta, a message if the last checkpoint was damaged and the one before is used)."""
     try:
         return *read_arrays(path), ""
     except CheckpointError as error:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request that the run looks at between chunks.
+"""Ctrl-C and SIGTERM as a request that the run reads between chunks.
 
 Python handles a signal between two of its own instructions, so that a signal has to wait while XLA
 compiles. The system's side of it does not wait: it writes a byte to a pipe, and a thread at the
@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 
 Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal returns
 
-PATIENCE = 1.0  # seconds after which a signal that nobody has looked at is answered
+PATIENCE = 1.0  # seconds after which a signal that was not handled is answered
 
 
 class Interrupt:
@@ -89,7 +89,7 @@ class Pipe:
             if byte[0] not in (signal.SIGINT, signal.SIGTERM):
                 continue
             if answer is not None and self._interrupt.received is None:
-                os._exit(128 + byte[0])  # the second one, and the first was not looked at yet
+                os._exit(128 + byte[0])  # the second one, and the first was not handled yet
             answer = threading.Timer(PATIENCE, self._say)
             answer.daemon = True
             answer.start()

@@ -31,7 +31,7 @@ class Purpose(enum.IntEnum):
     TRACE = 6  # rows on which the trace is evaluated
     CHECK = 7  # rows on which the loss is checked to be a mean
     START = 8  # points that replicas start from
-    POLISH = 9  # directions in which the Hessian is looked at
+    POLISH = 9  # directions in which the Hessian is evaluated
 
 
 def generator(

@@ -1,4 +1,4 @@
-"""What a file says of itself, checked against what it should say before any of it is used.
+"""The description in a file, checked against its layout before any of it is used.
 
 A checksum proves that a file is as it was written, not that we wrote it.
 """
@@ -40,9 +40,16 @@ class Maybe:
 def check(value: Any, wanted: Any, where: str = "description") -> None:
     """Raise LayoutError unless the value is what is wanted.
 
-    wanted    float, int, bool, str, dict, list or object, which is anything; None; a tuple of
-              these, any of which will do; Each(...); or a dict of what is wanted under each name,
-              whose names must be there unless it is Maybe(...)
+    Parameters
+    ----------
+    value
+        A part of the description.
+    wanted
+        float, int, bool, str, dict, list or object, which is anything; None; a tuple of these, any
+        of which will do; Each(...); or a dict of what is wanted under each name, whose names must
+        be there unless it is Maybe(...).
+    where : str
+        What the part is called.
 
     Examples
     --------

@@ -40,7 +40,7 @@ def find(text: object, table: Mapping[str, T], what: str) -> tuple[T, list[float
 
 
 def call(make: Callable[..., T], numbers: list[float], text: str) -> T:
-    """make(*numbers); too few or too many of them are a sentence."""
+    """make(*numbers); ValueError where there are too few or too many of them."""
     try:
         return make(*numbers)
     except TypeError:

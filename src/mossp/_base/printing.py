@@ -11,7 +11,7 @@ import unicodedata
 import warnings
 from pathlib import Path
 
-LONGEST = 80  # characters of a name in a sentence
+LONGEST = 80  # characters of a name in a message
 LONG = 10**15  # a whole number from here on is shown by its size
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -19,7 +19,12 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 def printable(text: object, keep: str = "") -> str:
     r"""The text, with whatever is not printed, or steers a terminal, made visible.
 
-    keep    characters that may stay, such as the end of a line
+    Parameters
+    ----------
+    text
+        Anything that has a text.
+    keep : str
+        Characters that may stay, such as the end of a line.
 
     Examples
     --------
@@ -44,7 +49,7 @@ def short(text: object, longest: int = LONGEST) -> str:
 
 
 def quoted(text: object, longest: int = LONGEST) -> str:
-    """A name or a value in quotes, for a sentence.
+    """A name or a value in quotes, for a message.
 
     Examples
     --------
@@ -55,7 +60,7 @@ def quoted(text: object, longest: int = LONGEST) -> str:
 
 
 def shown(value: object, longest: int = LONGEST) -> str:
-    """What was given, whatever it is, for a sentence: one short line without addresses.
+    """What was given, whatever it is, for a message: one short line without addresses.
 
     Examples
     --------

@@ -35,7 +35,7 @@ MOST_PROGRAMS = int(os.environ.get("MOSSP_PROGRAMS", "100"))
 MOST_OF_ONE_SET = 500
 # Long programs are compiled without costly optimisations, in half the time.
 QUICKLY = {"compiler_options": {"xla_backend_optimization_level": 0}}
-# A function with so many sets of its own keeps arriving new, which is said.
+# A function with so many sets of its own is new every time, which is warned of.
 MANY_SETS = 20
 
 

@@ -1,6 +1,6 @@
 """A user's function as what it computes, so that compiled programs are never out of date.
 
-JAX caches programs by the identity of a function. A global, an attribute or a list that it looks at
+JAX caches programs by the identity of a function. A global, an attribute or a list that it reads
 may change, and JAX does not notice. So every solve traces the user's functions anew (a millisecond
 or two each), and what was traced is what tells programs apart:
 

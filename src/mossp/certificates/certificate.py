@@ -44,7 +44,7 @@ __all__ = [
     "value_and_gradients",
 ]
 
-# Changes of x up to this part of it speak for c to first order. They do not for exp(x) - 1, whose
+# Changes of x up to this part of it describe c to first order. They do not for exp(x) - 1, whose
 # scale x exp(x) is at most 709 times its value, however large that is.
 FIRST_ORDER = 1e-3
 LARGE = 1e6  # multipliers beyond this many times what they balance are warned of

@@ -131,7 +131,7 @@ def reduce_violation(
 
 @np.errstate(over="ignore", invalid="ignore")
 def conflict(oracles: Oracles, x: AnyVector) -> str:
-    """A sentence that names the constraints behind a stationary point of the violation.
+    """A message that names the constraints behind a stationary point of the violation.
 
     There sum_j v_j grad c_j = 0 with v = (c_E, [c_I]_+), the multipliers of the feasibility
     problem: the rows that pull, ||v_j grad c_j|| > 0, pull against each other. A row that hardly

@@ -106,7 +106,7 @@ class Regularizer(Module):
         """Where it counts nonzeros in a vector of n entries: which units, and how many are free."""
         return []
 
-    # What methods must know; a class of your own says so where it differs.
+    # What methods must know; a class of your own overrides what differs.
 
     @property
     def convex(self) -> bool:
@@ -142,7 +142,7 @@ class Regularizer(Module):
 
 
 class Around(Regularizer):
-    """A regulariser made from another one, `reg`, whose properties it has unless it says so."""
+    """A regulariser made from another one, `reg`, with its properties unless overridden."""
 
     reg: eqx.AbstractVar[Regularizer]
 

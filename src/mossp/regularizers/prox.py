@@ -86,7 +86,7 @@ def positive_part(xp: Namespace, x: AnyArray) -> AnyArray:
 
 
 def sign(xp: Namespace, x: AnyArray) -> AnyArray:
-    """-1, 0 or 1; torch's own, since the compatible one looks for NaN at some cost."""
+    """-1, 0 or 1; torch's own, since the compatible one tests for NaN at some cost."""
     return x.sign() if array_api_compat.is_torch_namespace(xp) else xp.sign(x)
 
 
