@@ -22,6 +22,20 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
+# MOSSP_TYPECHECK=1: shapes in the signatures of these modules are verified at every call. They see
+# arrays only; arguments of users, which may be wrong, are validated elsewhere.
+TYPED = [
+    "mossp._base.power",
+    "mossp.certificates",
+    "mossp.moreau",
+    "mossp.oracles",
+    "mossp.regularizers.prox",
+]
+if os.environ.get("MOSSP_TYPECHECK") == "1":
+    from jaxtyping import install_import_hook
+
+    install_import_hook(TYPED, "beartype.beartype")
+
 # Where torch is absent, importing its optimizer is an error that says what to install.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch", "tests/torch"]
 

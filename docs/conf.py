@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from importlib import metadata
 
 project = "mossp"
@@ -11,6 +10,7 @@ release = version = metadata.version("mossp")
 
 extensions = [
     "myst_parser",
+    "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
@@ -25,6 +25,8 @@ nitpicky = False
 myst_heading_anchors = 3
 
 autosummary_generate = True
+numpydoc_show_class_members = False  # autodoc lists them
+default_role = "code"  # `x` in a docstring is code
 autodoc_typehints = "none"  # the signature's own are enough, and docstrings say the rest
 autodoc_member_order = "bysource"
 
@@ -61,42 +63,3 @@ html_theme_options = {
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
-
-
-def as_it_is_written(app, what, name, obj, options, lines) -> None:
-    """Docstrings are plain text, tables and equations in their own layout, and stay so.
-
-    The first paragraph is prose; examples become code; the rest is shown as it stands.
-    """
-    text = "\n".join(lines).strip("\n")
-    head, _, rest = text.partition("\n\n")
-    shown = [re.sub(r"([*|\\_])", r"\\\1", line).replace("`", "``") for line in head.split("\n")]
-    block: list[str] = []
-    in_example = False
-
-    def flush() -> None:
-        while block and not block[-1].strip():
-            block.pop()
-        while block and not block[0].strip():
-            block.pop(0)
-        if block:
-            kind = "pycon" if in_example else "text"
-            shown.extend(["", f".. code-block:: {kind}", "", *(f"   {b}" for b in block), ""])
-            block.clear()
-
-    for line in rest.split("\n"):
-        starts = line.lstrip().startswith(">>>")
-        ends = in_example and not line.strip()
-        if starts and not in_example:
-            flush()
-            in_example = True
-        elif ends:
-            flush()
-            in_example = False
-        block.append(line)
-    flush()
-    lines[:] = [*shown, ""]
-
-
-def setup(app) -> None:
-    app.connect("autodoc-process-docstring", as_it_is_written)

@@ -17,8 +17,6 @@ matrix.
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,7 +25,8 @@ from jax.flatten_util import ravel_pytree
 
 from mossp._base.module import Module
 from mossp._base.printing import shown
-from mossp._base.validation import concrete, is_number, number, require
+from mossp._base.types import AnyArray, Array, ConstraintValues, Number, PyTree, Scalar, Vector
+from mossp._base.validation import is_number, number, require, require_finite, require_shape
 
 __all__ = [
     "Budget",
@@ -40,7 +39,7 @@ __all__ = [
 ]
 
 
-def _array(value: Any) -> Any:
+def _array(value: object) -> AnyArray:
     """Return NumPy, which keeps double precision even where JAX is in single; JAX arrays stay."""
     if isinstance(value, jax.core.Tracer | jax.Array):
         return value
@@ -52,33 +51,49 @@ def _array(value: Any) -> Any:
 
 
 class Sphere(Module):
-    """Sphere x'x = radius^2, or, as an inequality, the ball inside it.
+    """Sphere `x'x - radius^2`, or, as an inequality, the ball inside it.
 
     Its gradient 2x vanishes at the origin: start elsewhere.
 
+    Parameters
+    ----------
+    radius : float
+        Positive.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.constraints import Sphere
     >>> float(Sphere(radius=2.0)(jnp.array([0.0, 3.0])))
     5.0
     """
 
-    radius: Any = eqx.field(default=1.0, converter=number)
+    radius: Number = eqx.field(default=1.0, converter=number)
 
     def __check_init__(self) -> None:
-        _require_finite(type(self).__name__, "radius", self.radius)
+        require_finite(type(self).__name__, "radius", self.radius)
         require(self, "radius", self.radius, "a positive radius", lambda radius: radius > 0)
 
-    def __call__(self, x: Any) -> jax.Array:
+    def __call__(self, x: PyTree) -> Scalar:
         v = _vector(x)
         return v @ v - jnp.square(_as(self.radius, v))
 
 
 class NormBudget(Module):
-    """Budget ||x||_p <= radius in its smooth form, sum |x_i|^p - radius^p, for p = order >= 2.
+    """Budget `||x||_p <= radius` in its smooth form, `sum |x_i|^p - radius^p`.
 
     Below order 2 the sum has no Lipschitz gradient, and at order 1 a kink at every zero, which no
     method for smooth constraints should see; there, put the norm into the regulariser (`mossp.L1`).
 
+    Parameters
+    ----------
+    radius : float
+        Positive.
+    order : float
+        The order p of the norm, at least 2.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.constraints import NormBudget
     >>> x = jnp.array([1.0, -2.0])
@@ -86,11 +101,11 @@ class NormBudget(Module):
     (-4.0, -18.0)
     """
 
-    radius: Any = eqx.field(converter=number)
+    radius: Number = eqx.field(converter=number)
     order: float = eqx.field(default=2.0, converter=number, static=True)
 
     def __check_init__(self) -> None:
-        _require_finite(type(self).__name__, "radius", self.radius)
+        require_finite(type(self).__name__, "radius", self.radius)
         require(self, "radius", self.radius, "a positive radius", lambda radius: radius > 0)
         if not is_number(self.order, lambda order: order >= 2):
             order = f"{self.order:g}" if isinstance(self.order, float) else shown(self.order)
@@ -99,7 +114,7 @@ class NormBudget(Module):
                 f"at zero, but order = {order}: for order 1 use the regulariser mossp.L1."
             )
 
-    def __call__(self, x: Any) -> jax.Array:
+    def __call__(self, x: PyTree) -> Scalar:
         v = _vector(x)
         if self.order == 2:  # v'v keeps the derivatives free of |.|
             return v @ v - jnp.square(_as(self.radius, v))
@@ -107,56 +122,79 @@ class NormBudget(Module):
 
 
 class Budget(Module):
-    """Linear budget w'x - limit: what x may cost at prices w.
+    """Linear budget `w'x - limit`: what x may cost at prices w.
 
+    Parameters
+    ----------
+    weights : array of shape (n,)
+        The prices w.
+    limit : float
+        What may be spent.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.constraints import Budget
     >>> float(Budget(weights=[1.0, 2.0], limit=4.0)(jnp.array([1.0, 1.0])))
     -1.0
     """
 
-    weights: Any = eqx.field(converter=_array)
-    limit: Any = eqx.field(converter=number)
+    weights: AnyArray = eqx.field(converter=_array)
+    limit: Number = eqx.field(converter=number)
 
     def __check_init__(self) -> None:
-        _require_shape("Budget", "weights", self.weights, ("n",))
-        _require_finite("Budget", "weights", self.weights)
-        _require_finite("Budget", "limit", self.limit)
+        require_shape("Budget", "weights", self.weights, ("n",))
+        require_finite("Budget", "weights", self.weights)
+        require_finite("Budget", "limit", self.limit)
 
-    def __call__(self, x: Any) -> jax.Array:
+    def __call__(self, x: PyTree) -> Scalar:
         v = _vector(x, "Budget", self.weights.shape[-1])
         return _as(self.weights, v) @ v - _as(self.limit, v)
 
 
 class Linear(Module):
-    """Linear constraints A x - b, with A of shape (m, n) and b of shape (m,).
+    """Linear constraints `A x - b`.
 
+    Parameters
+    ----------
+    A : array of shape (m, n)
+    b : array of shape (m,)
+
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.constraints import Linear
     >>> Linear(A=[[1.0, 1.0], [1.0, -1.0]], b=[1.0, 0.0])(jnp.array([2.0, 1.0])).tolist()
     [2.0, 1.0]
     """
 
-    A: Any = eqx.field(converter=_array)
-    b: Any = eqx.field(converter=_array)
+    A: AnyArray = eqx.field(converter=_array)
+    b: AnyArray = eqx.field(converter=_array)
 
     def __check_init__(self) -> None:
-        _require_shape("Linear", "A", self.A, ("m", "n"))
-        _require_shape("Linear", "b", self.b, (np.shape(self.A)[0],))
-        _require_finite("Linear", "A", self.A)
-        _require_finite("Linear", "b", self.b)
+        require_shape("Linear", "A", self.A, ("m", "n"))
+        require_shape("Linear", "b", self.b, (np.shape(self.A)[0],))
+        require_finite("Linear", "A", self.A)
+        require_finite("Linear", "b", self.b)
 
-    def __call__(self, x: Any) -> jax.Array:
+    def __call__(self, x: PyTree) -> ConstraintValues:
         v = _vector(x, "Linear", self.A.shape[-1])
         return _as(self.A, v) @ v - _as(self.b, v)
 
 
 class DiagonalQuadratics(Module):
-    """Quadratics with diagonal matrices: c_j(x) = x'diag(Q_j)x / 2 + a_j'x - b_j.
+    """Quadratics with diagonal matrices: `c_j(x) = x'diag(Q_j)x / 2 + a_j'x - b_j`.
 
-    Row j of Q, of shape (m, n), is the diagonal of the j-th matrix; a has shape (m, n), b (m,). The
-    diagonals may hold numbers of either sign, so that the constraints need not be convex.
+    Parameters
+    ----------
+    Q : array of shape (m, n)
+        Row j is the diagonal of the j-th matrix. It may hold numbers of either sign, so that the
+        constraints need not be convex.
+    a : array of shape (m, n)
+    b : array of shape (m,)
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.constraints import DiagonalQuadratics
     >>> c = DiagonalQuadratics(Q=[[2.0, -2.0]], a=[[1.0, 0.0]], b=[3.0])
@@ -164,29 +202,35 @@ class DiagonalQuadratics(Module):
     [2.0]
     """
 
-    Q: Any = eqx.field(converter=_array)
-    a: Any = eqx.field(converter=_array)
-    b: Any = eqx.field(converter=_array)
+    Q: AnyArray = eqx.field(converter=_array)
+    a: AnyArray = eqx.field(converter=_array)
+    b: AnyArray = eqx.field(converter=_array)
 
     def __check_init__(self) -> None:
         name = "DiagonalQuadratics"
-        _require_shape(name, "Q", self.Q, ("m", "n"))
-        _require_shape(name, "a", self.a, np.shape(self.Q))
-        _require_shape(name, "b", self.b, np.shape(self.Q)[:1])
+        require_shape(name, "Q", self.Q, ("m", "n"))
+        require_shape(name, "a", self.a, np.shape(self.Q))
+        require_shape(name, "b", self.b, np.shape(self.Q)[:1])
         for field in ("Q", "a", "b"):
-            _require_finite(name, field, getattr(self, field))
+            require_finite(name, field, getattr(self, field))
 
-    def __call__(self, x: Any) -> jax.Array:
+    def __call__(self, x: PyTree) -> ConstraintValues:
         v = _vector(x, "DiagonalQuadratics", self.Q.shape[-1])
         return 0.5 * _as(self.Q, v) @ (v * v) + _as(self.a, v) @ v - _as(self.b, v)
 
 
 class Quadratics(Module):
-    """Quadratics c_j(x) = x'Q_j x / 2 + a_j'x - b_j, Q of shape (m, n, n).
+    """Quadratics `c_j(x) = x'Q_j x / 2 + a_j'x - b_j`.
 
-    a has shape (m, n) and b shape (m,). The matrices need not be symmetric (only their symmetric
-    parts matter) nor definite.
+    Parameters
+    ----------
+    Q : array of shape (m, n, n)
+        The matrices need not be symmetric (only their symmetric parts matter) nor definite.
+    a : array of shape (m, n)
+    b : array of shape (m,)
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.constraints import Quadratics
     >>> c = Quadratics(Q=[[[2.0, 1.0], [1.0, 0.0]]], a=[[0.0, 1.0]], b=[1.0])
@@ -194,32 +238,39 @@ class Quadratics(Module):
     [4.0]
     """
 
-    Q: Any = eqx.field(converter=_array)
-    a: Any = eqx.field(converter=_array)
-    b: Any = eqx.field(converter=_array)
+    Q: AnyArray = eqx.field(converter=_array)
+    a: AnyArray = eqx.field(converter=_array)
+    b: AnyArray = eqx.field(converter=_array)
 
     def __check_init__(self) -> None:
         name = "Quadratics"
-        _require_shape(name, "Q", self.Q, ("m", "n", "n"))
+        require_shape(name, "Q", self.Q, ("m", "n", "n"))
         m, n, _ = np.shape(self.Q)
-        _require_shape(name, "Q", self.Q, (m, n, n))
-        _require_shape(name, "a", self.a, (m, n))
-        _require_shape(name, "b", self.b, (m,))
+        require_shape(name, "Q", self.Q, (m, n, n))
+        require_shape(name, "a", self.a, (m, n))
+        require_shape(name, "b", self.b, (m,))
         for field in ("Q", "a", "b"):
-            _require_finite(name, field, getattr(self, field))
+            require_finite(name, field, getattr(self, field))
 
-    def __call__(self, x: Any) -> jax.Array:
+    def __call__(self, x: PyTree) -> ConstraintValues:
         v = _vector(x, "Quadratics", self.Q.shape[-1])
         return 0.5 * (_as(self.Q, v) @ v) @ v + _as(self.a, v) @ v - _as(self.b, v)
 
 
 class Orthogonal(Module):
-    """Orthonormal columns of a matrix x of shape (n, k): the upper triangle of X'X - I.
+    """Orthonormal columns of a matrix x of shape (n, k): the upper triangle of `X'X - I`.
 
     The k(k + 1)/2 values come row by row, the diagonal included; the lower triangle would repeat
     them. Off-diagonal values are not weighted, so that the norm of the vector is not that of the
-    matrix. With `rows=True` the rows are made orthonormal instead, X X' = I.
+    matrix.
 
+    Parameters
+    ----------
+    rows : bool
+        Whether the rows are made orthonormal instead, `X X' = I`.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.constraints import Orthogonal
     >>> Orthogonal()(jnp.array([[2.0, 1.0], [0.0, 1.0], [0.0, 0.0]])).tolist()
@@ -228,7 +279,7 @@ class Orthogonal(Module):
 
     rows: bool = eqx.field(default=False, static=True)
 
-    def __call__(self, x: Any) -> jax.Array:
+    def __call__(self, x: PyTree) -> ConstraintValues:
         X = jnp.asarray(x)
         if X.ndim != 2:
             raise ValueError(
@@ -247,7 +298,7 @@ class Orthogonal(Module):
         return (X.T @ X - jnp.eye(k, dtype=X.dtype))[upper]
 
 
-def _vector(x: Any, name: str = "", size: int | None = None) -> jax.Array:
+def _vector(x: PyTree, name: str = "", size: int | None = None) -> Vector:
     """Return x as one floating-point vector, of the size that the constraint `name` needs."""
     v, _ = ravel_pytree(x)
     if size is not None and v.size != size:
@@ -258,31 +309,6 @@ def _vector(x: Any, name: str = "", size: int | None = None) -> jax.Array:
     return v if jnp.issubdtype(v.dtype, jnp.floating) else v.astype(jnp.result_type(float))
 
 
-def _as(value: Any, v: jax.Array) -> jax.Array:
+def _as(value: AnyArray, v: Vector) -> Array:
     """Return a constant in the precision of v: float64 constants leave a float32 run as it is."""
     return jnp.asarray(value, v.dtype)
-
-
-def _require_shape(name: str, field: str, value: Any, shape: tuple[int | str, ...]) -> None:
-    """Compare shapes, known even for tracers; a letter in `shape` stands for any length."""
-    given = np.shape(value)
-    if len(given) == len(shape) and all(
-        isinstance(need, str) or need == have for need, have in zip(shape, given, strict=True)
-    ):
-        return
-    need = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-    raise ValueError(f"{name} needs {field} of shape ({need}), but {field} has shape {given}.")
-
-
-def _require_finite(name: str, field: str, value: Any) -> None:
-    if isinstance(value, jax.core.Tracer):
-        return
-    array = concrete(value)
-    if array is None:
-        raise ValueError(f"{name} needs real numbers, but {field} = {shown(value)} was given.")
-    bad = ~np.isfinite(array)
-    if bad.any():
-        where = f" at index {tuple(map(int, np.argwhere(bad)[0]))}" if bad.ndim else ""
-        raise ValueError(
-            f"{name} needs finite numbers, but {field} holds NaN or an infinite value{where}."
-        )

@@ -20,26 +20,34 @@ import ast
 import keyword
 import math
 import numbers
-import operator
 import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn, TypeGuard, cast
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mossp._base import naming
+from mossp._base.formulas import (
+    FUNCTIONS,
+    REDUCTIONS,
+    Key,
+    Shape,
+    Tree,
+    apply,
+    entries,
+    real_array,
+    value,
+)
 from mossp._base.module import Module
 from mossp._base.printing import quoted, short
+from mossp._base.types import ArrayLike, ConstraintValues
 
 __all__ = ["Expression", "ExpressionError", "parse"]
 
-Shape = tuple[int, ...]
 
 MAX_CHARACTERS = 500
 MAX_BRACKETS = 20  # one inside the other
@@ -49,16 +57,6 @@ MAX_EXPONENT = 20
 MAX_CANDIDATES = 5000  # names among which a similar one is sought: each takes its microseconds
 
 SYMBOLS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "**": operator.pow,
-    "negative": operator.neg,
-}
-REDUCTIONS = {"sum": 1, "mean": 1, "norm": 1, "dot": 2}  # with the number of their arguments
-FUNCTIONS = REDUCTIONS | dict.fromkeys(("exp", "log", "sqrt", "sin", "cos", "tanh"), 1)
 RESERVED = ("x", "intercept", "pi", *FUNCTIONS)
 NOT_SMOOTH = {"abs", "ceil", "clip", "floor", "l1", "max", "maximum", "median", "min", "minimum"}
 NOT_SMOOTH |= {"relu", "round", "sign"}
@@ -91,6 +89,8 @@ OTHER = "This is not read here: use numbers, x, names of columns, + - * / ** and
 class ExpressionError(ValueError):
     """A text that is no constraint: what is wrong, the text, and a caret under the place.
 
+    Examples
+    --------
     >>> try:
     ...     parse("age + bim <= 1", ["age", "bmi"])
     ... except ExpressionError as error:
@@ -117,6 +117,8 @@ class Expression(Module):
 
     Every field is static: two equal expressions share one compiled program.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> (circle,) = parse("sum(x**2) = 1", columns=2)
     >>> circle.text, circle.relation, float(circle(jnp.array([3.0, 4.0])))
@@ -125,10 +127,10 @@ class Expression(Module):
 
     text: str = eqx.field(static=True)
     relation: str = eqx.field(static=True)
-    tree: tuple = eqx.field(static=True)
+    tree: Tree = eqx.field(static=True)
 
-    def __call__(self, x: Any, intercept: Any = None) -> jax.Array:
-        return _value(self.tree, {"x": _real(x), "intercept": _real(intercept)})
+    def __call__(self, x: ArrayLike, intercept: ArrayLike | None = None) -> ConstraintValues:
+        return value(self.tree, {"x": real_array(x), "intercept": real_array(intercept)})
 
 
 def parse(
@@ -139,14 +141,25 @@ def parse(
 ) -> list[Expression]:
     """Read a constraint, or several in a chain such as `0 <= x <= 1`.
 
-    Args:
-        text: the constraint, with =, <= or >= between its sides.
-        columns: the names of the columns, or how many there are.
-        relation: "=" or "<=" if only that is wanted; a text without any then means `text = 0` or
-            `text <= 0`.
-        classes: None for x of shape (columns,); C for x of shape (columns, C), where the name of a
-            column stands for C coefficients.
+    Parameters
+    ----------
+    text : str
+        The constraint, with =, <= or >= between its sides.
+    columns : int or sequence of str
+        The names of the columns, or how many there are.
+    relation : {"=", "<="}, optional
+        If only that is wanted; a text without any then means `text = 0` or `text <= 0`.
+    classes : int, optional
+        None for x of shape (columns,); C for x of shape (columns, C), where the name of a column
+        stands for C coefficients.
 
+    Returns
+    -------
+    list of Expression
+        One per relation.
+
+    Examples
+    --------
     >>> [e.text for e in parse("0 <= age <= 1", ["age", "mean radius"])]
     ['0 <= age', 'age <= 1']
     >>> parse("age - x['mean radius']", ["age", "mean radius"], relation="=")[0].text
@@ -179,7 +192,7 @@ def parse(
 class _Part(NamedTuple):
     """The tree of an expression, a number if there is no x in it, and the shape of its value."""
 
-    tree: Any
+    tree: Tree
     shape: Shape
 
 
@@ -192,12 +205,15 @@ class _Side(NamedTuple):
 class _Reader:
     """Reads the sides of one text, and knows where in the text it is."""
 
-    def __init__(self, text: str, columns: Any, classes: int | None) -> None:
+    def __init__(self, text: str, columns: int | Sequence[str], classes: int | None) -> None:
         if isinstance(columns, str):
             raise TypeError(f"columns must be a list of names, but it is the text {columns!r}.")
-        counted = isinstance(columns, numbers.Integral)
-        self.names = None if counted else [str(name) for name in columns]
-        self.size = int(columns) if self.names is None else len(self.names)
+        self.names: list[str] | None = None
+        if isinstance(columns, (int, numbers.Integral)):
+            self.size = int(columns)
+        else:
+            self.names = [str(name) for name in columns]
+            self.size = len(self.names)
         if self.size < 1 or (classes is not None and classes < 1):
             raise ValueError(
                 "A constraint needs columns, and classes unless they are None, to speak of, but "
@@ -207,11 +223,11 @@ class _Reader:
         self.shapes: dict[str, Shape] = {"x": (self.size, *outputs), "intercept": outputs}
         self.text, self.nodes = text, 0
 
-    def fail(self, reason: str, where: int | ast.AST) -> NoReturn:
+    def fail(self, reason: str, where: int | ast.expr) -> NoReturn:
         position = where if isinstance(where, int) else self.place(where)
         raise ExpressionError(reason, self.text, position) from None
 
-    def place(self, node: Any, end: bool = False) -> int:
+    def place(self, node: ast.expr, end: bool = False) -> int:
         """Return where a node starts or ends in the text; an operation starts at its sign."""
         match node:
             case (
@@ -290,7 +306,7 @@ class _Reader:
         text = f"{left.source} {sign} {right.source}"
         return Expression(text, "=" if sign == "=" else "<=", ("-", *pair))
 
-    def read(self, node: ast.AST, depth: int = 1) -> _Part:
+    def read(self, node: ast.expr, depth: int = 1) -> _Part:
         """Return what a node means, if it is one of the few that mean something here."""
         self.nodes += 1
         if depth > MAX_DEPTH or self.nodes > MAX_NODES:
@@ -320,7 +336,7 @@ class _Reader:
         kind = type(node.op) if isinstance(node, ast.BinOp) else type(node)
         self.fail(REFUSED_NODES.get(kind, OTHER), node)
 
-    def apply(self, name: str, node: ast.AST, *parts: _Part) -> _Part:
+    def apply(self, name: str, node: ast.expr, *parts: _Part) -> _Part:
         """Return an operation on parts; on numbers it is done at once."""
         if name == "dot" and parts[0].shape != parts[1].shape:
             shapes = f"{parts[0].shape} and {parts[1].shape}"
@@ -330,18 +346,18 @@ class _Reader:
         if any(isinstance(tree, tuple) for tree in trees):
             return _Part((name, *trees), () if name in REDUCTIONS else shape)
         with np.errstate(all="ignore"):  # Python's floats raise, or go over to complex numbers
-            number = float(_apply(name, [np.float64(tree) for tree in trees], np))
+            number = float(apply(name, [np.float64(cast(float, tree)) for tree in trees], np))
         if not math.isfinite(number):
             self.fail(f"This comes to {number}: a finite number is needed.", node)
         return _Part(number, ())
 
-    def broadcast(self, sign: str, a: _Part, b: _Part, where: int | ast.AST) -> Shape:
+    def broadcast(self, sign: str, a: _Part, b: _Part, where: int | ast.expr) -> Shape:
         try:
             return np.broadcast_shapes(a.shape, b.shape)
         except ValueError:
             self.fail(f"The shapes {a.shape} and {b.shape} do not fit at `{sign}`.", where)
 
-    def word(self, node: ast.AST) -> str:
+    def word(self, node: ast.expr) -> str:
         """Return a name as written: Python replaces letters by others that look alike."""
         return self.text[self.place(node) : self.place(node, end=True)]
 
@@ -355,7 +371,7 @@ class _Reader:
             self.fail("This number is too large: the largest is about 1.8e308.", node)
         return float(number)
 
-    def exponent(self, node: ast.AST) -> float:
+    def exponent(self, node: ast.expr) -> float:
         number = _literal(node)
         if number is None:
             self.fail("An exponent must be a number, as in x**2: for 2**x use exp.", node)
@@ -393,7 +409,7 @@ class _Reader:
             self.fail(f"`{name}` is a function: write {name}(...){column}.", node)
         return self.chosen("x", self.column(name, node))
 
-    def column(self, name: str, node: ast.AST) -> int:
+    def column(self, name: str, node: ast.expr) -> int:
         if self.names is None:
             numbered = f"x[0] to x[{self.size - 1}]"
             where = "names come with a data frame, and a scaler keeps them by set_output"
@@ -423,9 +439,9 @@ class _Reader:
         kinds = ("columns", "classes") if base == "x" else ("classes",)
         return self.chosen(base, *map(self.key, keys, axes, kinds))
 
-    def key(self, node: Any, size: int, kind: str) -> Any:
+    def key(self, node: ast.expr, size: int, kind: str) -> Key:
         """Read an index; the bounds are checked, since JAX would take the nearest entry."""
-        if kind == "columns" and _is_text(node):
+        if kind == "columns" and isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self.column(node.value, node)
         if not isinstance(node, ast.Slice):
             return self.whole(node, size, size - 1, kind)
@@ -435,7 +451,7 @@ class _Reader:
             self.fail(f"This takes none of the {size} {kind}.", node)
         return ("slice", *bounds)
 
-    def whole(self, node: ast.AST, size: int, last: int, kind: str) -> int:
+    def whole(self, node: ast.expr, size: int, last: int, kind: str) -> int:
         number = _literal(node)
         if not isinstance(number, int):
             self.fail("An index must be a whole number, as in x[0], x[-1] or x[0:3].", node)
@@ -443,22 +459,26 @@ class _Reader:
             self.fail(f"{number} is outside: there are {size} {kind}, 0 to {size - 1}.", node)
         return number
 
-    def chosen(self, base: str, *keys: Any) -> _Part:
+    def chosen(self, base: str, *keys: Key) -> _Part:
         shape = self.shapes[base]
-        return _Part((base, shape, keys), _entries(np.broadcast_to(0.0, shape), keys).shape)
+        return _Part((base, shape, keys), entries(np.broadcast_to(0.0, shape), keys).shape)
 
 
-def _literal(node: ast.AST) -> Any:
+def _literal(node: ast.expr) -> int | float | None:
     """Return a number written as such, with or without a minus; None for anything else."""
     match node:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=number)):
-            return -number if type(number) in (int, float) else None  # type: ignore[operator]
-        case ast.Constant(value=number) if type(number) in (int, float):
+            return -number if _is_plain(number) else None
+        case ast.Constant(value=number) if _is_plain(number):
             return number
     return None
 
 
-def _is_text(node: ast.AST) -> bool:
+def _is_plain(value: object) -> TypeGuard[int | float]:
+    return type(value) in (int, float)  # True is no number here
+
+
+def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
@@ -466,55 +486,3 @@ def _spelling(name: str) -> str:
     """Return the name of a column as it is written in a text."""
     plain = name.isidentifier() and not keyword.iskeyword(name)
     return short(name) if plain else f"x[{quoted(name)}]"
-
-
-def _real(value: Any) -> jax.Array | None:
-    if value is None:
-        return None
-    array = jnp.asarray(value)
-    real = jnp.issubdtype(array.dtype, jnp.floating)
-    return array if real else array.astype(jnp.result_type(float))
-
-
-def _value(tree: Any, given: dict[str, jax.Array | None]) -> Any:
-    if not isinstance(tree, tuple):
-        return tree  # a Python number, which takes the precision of x
-    name, *parts = tree
-    if name not in given:
-        return _apply(name, [_value(part, given) for part in parts], jnp)
-    array, (shape, keys) = given[name], parts
-    if array is None:
-        raise ValueError(
-            f"This constraint speaks of {name}, but no {name} was given: give it, or write the "
-            "constraint without."
-        )
-    if array.shape != shape:
-        raise ValueError(
-            f"This constraint was read for {name} of shape {shape}, but {name} has shape "
-            f"{array.shape}: read it again for that."
-        )
-    return _entries(array, keys)
-
-
-def _entries(array: Any, keys: tuple) -> Any:
-    def index(key: Any) -> Any:
-        if isinstance(key, int):
-            return key
-        return slice(*key[1:]) if key[0] == "slice" else np.array(key[1:])
-
-    return array[tuple(map(index, keys))] if keys else array
-
-
-def _apply(name: str, parts: list[Any], xp: Any) -> Any:
-    """Apply one operation, in jax.numpy, or in NumPy to numbers alone."""
-    if name in OPERATORS:
-        return OPERATORS[name](*parts)
-    if name == "dot":
-        return xp.sum(parts[0] * parts[1])
-    if name == "norm":
-        square = xp.sum(parts[0] * parts[0])
-        # The root has no derivative at 0: below `tiny` the norm is 0, and so are its derivatives.
-        # Both branches stay finite, as differentiation needs, and NaN stays NaN.
-        zero = square < xp.finfo(square.dtype).tiny
-        return xp.where(zero, 0.0, xp.sqrt(xp.where(zero, 1.0, square)))
-    return getattr(xp, name)(*parts)  # one of FUNCTIONS, nothing else gets here

@@ -12,21 +12,28 @@ nothing. Two sets of rows, as in Zafar et al. 2017:
     EqualOpportunity     R = rows of the (positive) class: nor do those of the deserving
 
 The intercept drops out. Small covariance is a proxy for equal rates, and the rates themselves are
-what to look at afterwards: `selection_rates`.
+what to evaluate afterwards: `selection_rates`.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.module import Module
 from mossp._base.printing import short
+from mossp._base.types import (
+    AnyArray,
+    AnyKey,
+    ArrayLike,
+    ConstraintValues,
+    HostArray,
+    Number,
+    PyTree,
+)
 
 __all__ = ["DemographicParity", "EqualOpportunity", "selection_rates"]
 
@@ -34,10 +41,10 @@ __all__ = ["DemographicParity", "EqualOpportunity", "selection_rates"]
 class Covariances(Module):
     """(d'w - bound, -d'w - bound) for directions d of shape (count, n), or (count, n, C)."""
 
-    directions: Any
-    bound: Any
+    directions: AnyArray
+    bound: Number
 
-    def __call__(self, x: Any) -> jax.Array:
+    def __call__(self, x: PyTree) -> ConstraintValues:
         x = jnp.asarray(x)
         d = jnp.asarray(self.directions, x.dtype)
         cov = jnp.sum(d * x, axis=1)  # of the score of each class, where there are several
@@ -47,9 +54,13 @@ class Covariances(Module):
 class Covariance(abc.ABC):
     """What both notions share. Given to the classifier as `inequality`, or in a list of them.
 
-    bound       on |covariance|; 0 forbids any (1e-3 of the margin's scale is a usual choice)
-    attribute   a column of X: its name (for a data frame) or its number. Left out, the attribute
-                is what `fit(X, y, sensitive=z)` is given, which need not be a column of X
+    Parameters
+    ----------
+    bound : float
+        On the absolute covariance; 0 forbids any (1e-3 of the margin's scale is a usual choice).
+    attribute : str or int, optional
+        A column of X: its name (for a data frame) or its number. Left out, the attribute is what
+        `fit(X, y, sensitive=z)` is given, which need not be a column of X.
     """
 
     def __init__(self, bound: float, attribute: str | int | None = None) -> None:
@@ -70,22 +81,38 @@ class Covariance(abc.ABC):
         return hash((type(self), self.bound, self.attribute))
 
     @abc.abstractmethod
-    def rows(self, labels: np.ndarray, classes: int | None = None) -> np.ndarray:
-        """Which rows count, as 0 and 1: one line a score."""
+    def rows(self, labels: HostArray, classes: int | None = None) -> HostArray:
+        """Which rows count, as 0 and 1: one line per score."""
 
     def on(
         self,
-        X: Any,
-        labels: np.ndarray,
-        weights: np.ndarray,
+        X: AnyArray,
+        labels: HostArray,
+        weights: HostArray,
         *,
-        sensitive: Any = None,
+        sensitive: ArrayLike | None = None,
         names: Sequence[str] | None = None,
         classes: int | None = None,
     ) -> Covariances:
         """The constraint on these data; X is an array or a scipy.sparse matrix, never made dense.
 
-        labels      -1 and +1, or 0, ..., C - 1 where there are C = `classes` scores
+        Parameters
+        ----------
+        X : array or scipy.sparse matrix of shape (rows, n)
+        labels : array of shape (rows,)
+            -1 and +1, or 0, ..., C - 1 where there are C = `classes` scores.
+        weights : array of shape (rows,)
+            Of the samples.
+        sensitive : array of shape (rows,), optional
+            The attribute, where it is no column of X.
+        names : sequence of str, optional
+            Of the columns of X.
+        classes : int, optional
+            How many scores there are, where there are several.
+
+        Returns
+        -------
+        Covariances
         """
         z = indicators(self._values(X, sensitive, names))
         counted = self.rows(labels, classes) * np.asarray(weights, np.float64)
@@ -94,14 +121,16 @@ class Covariance(abc.ABC):
         share = counted / counted.sum(axis=1, keepdims=True)
         parts = []
         for column in z.T:
-            about = column - (share @ column)[:, None]  # one row a score
+            about = column - (share @ column)[:, None]  # one row per score
             parts.append(np.asarray(X.T @ (share * about).T))  # (n, scores)
         directions = np.stack(parts)
         if classes is None:
             return Covariances(directions[:, :, 0], self.bound)
         return Covariances(directions, self.bound)
 
-    def _values(self, X: Any, sensitive: Any, names: Sequence[str] | None) -> np.ndarray:
+    def _values(
+        self, X: AnyArray, sensitive: ArrayLike | None, names: Sequence[str] | None
+    ) -> HostArray:
         if self.attribute is None:
             if sensitive is None:
                 raise ValueError(
@@ -130,8 +159,19 @@ class Covariance(abc.ABC):
 
 
 class DemographicParity(Covariance):
-    """|cov(z, margin)| <= bound over all rows: decisions go along with the attribute little.
+    """Covariance of attribute and margin within a bound, over all rows.
 
+    Decisions then depend little on the attribute.
+
+    Parameters
+    ----------
+    bound : float
+        On the absolute covariance; 0 forbids any.
+    attribute : str or int, optional
+        A column of X by name or number; otherwise what `fit(X, y, sensitive=z)` is given.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     >>> c = DemographicParity(0.1).on(X, np.ones(4), np.ones(4), sensitive=["f", "m", "f", "m"])
@@ -139,13 +179,24 @@ class DemographicParity(Covariance):
     [-0.35, 0.15]
     """
 
-    def rows(self, labels: np.ndarray, classes: int | None = None) -> np.ndarray:
+    def rows(self, labels: HostArray, classes: int | None = None) -> HostArray:
         return np.ones((classes or 1, len(labels)))
 
 
 class EqualOpportunity(Covariance):
-    """|cov(z, margin)| <= bound over the rows of the class in question: +1 where there are two.
+    """Covariance of attribute and margin within a bound, over the rows of one class.
 
+    The class is +1 where there are two, and each one for its own score where there are more.
+
+    Parameters
+    ----------
+    bound : float
+        On the absolute covariance; 0 forbids any.
+    attribute : str or int, optional
+        A column of X by name or number; otherwise what `fit(X, y, sensitive=z)` is given.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X, y = np.array([[1.0], [0.0], [4.0], [0.0]]), np.array([1.0, 1.0, -1.0, -1.0])
     >>> c = EqualOpportunity(0.1).on(X, y, np.ones(4), sensitive=[0, 1, 0, 1])
@@ -153,14 +204,14 @@ class EqualOpportunity(Covariance):
     [-0.35, 0.15]
     """
 
-    def rows(self, labels: np.ndarray, classes: int | None = None) -> np.ndarray:
+    def rows(self, labels: HostArray, classes: int | None = None) -> HostArray:
         if classes is None:
             return (labels == 1)[None].astype(float)
         return (np.arange(classes)[:, None] == labels).astype(float)
 
 
-def indicators(z: np.ndarray) -> np.ndarray:
-    """The attribute as columns: numbers as they are, else one column a value but the first."""
+def indicators(z: HostArray) -> HostArray:
+    """The attribute as columns: numbers as they are, else one column per value but the first."""
     z = np.asarray(z)
     if z.dtype == object:
         missing = np.array([value is None or value != value for value in z])
@@ -184,11 +235,27 @@ def indicators(z: np.ndarray) -> np.ndarray:
     return np.stack([(z == value).astype(float) for value in values[1:]], axis=1)
 
 
-def selection_rates(decisions: Any, sensitive: Any, truth: Any = None) -> dict[Any, float]:
-    """How often each value of the attribute is decided for; with `truth`, of those who deserve it.
+def selection_rates(
+    decisions: ArrayLike, sensitive: ArrayLike, truth: ArrayLike | None = None
+) -> dict[AnyKey, float]:
+    """How often each value of the attribute is decided for.
 
-    decisions, truth    True or 1 for the favourable class
+    Parameters
+    ----------
+    decisions : array of bool
+        True or 1 for the favourable class.
+    sensitive : array
+        The attribute.
+    truth : array of bool, optional
+        Only rows where it is true count: those who deserve it.
 
+    Returns
+    -------
+    dict
+        The rate of every value.
+
+    Examples
+    --------
     >>> selection_rates([1, 0, 1, 1], ["f", "f", "m", "m"])
     {'f': 0.5, 'm': 1.0}
     """

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -23,10 +23,13 @@ from mossp._base.programs import ProgramSet
 from mossp._base.structure import with_dtype
 from mossp._base.surroundings import refuse_tracers
 from mossp._base.tracing import Code, Function, Probed, described, digest, probe, trace
+from mossp._base.types import AnyArray, AnyNumber, AnyVector, DType, PyTree
 from mossp.data import PROBED_SIZES
 from mossp.regularizers import Regularizer
 
-PyTree = Any
+# A function of the problem at the door: what was traced of it, or a module of our own as it is.
+Part: TypeAlias = Probed | Callable[..., PyTree]
+AnyPart: TypeAlias = Any  # the same, or the function that programs take
 
 # Equations: a vectorised loss has some ten, a network a hundred. From the first number on a program
 # takes a minute to compile, beyond the second it would take hours and all of the memory.
@@ -35,7 +38,7 @@ TRACER = re.compile(r"\b\w*Tracer\b")  # JAX's classes of arrays without values
 LONGEST_REASON = 300  # characters of an error that is quoted
 
 
-def is_own(thing: Any) -> bool:
+def is_own(thing: object) -> bool:
     """Whether a module is made of this library's parts alone, whose code does not change."""
     if isinstance(thing, eqx.Module):
         library = type(thing).__module__.split(".")[0] == __name__.split(".")[0]
@@ -48,10 +51,14 @@ def is_own(thing: Any) -> bool:
 
 
 def probe_function(
-    what: str, function: Any, arguments: list[tuple[PyTree, ...]], dtype: Any, about: str
-) -> Any:
+    what: str,
+    function: Callable[..., PyTree],
+    arguments: list[tuple[PyTree, ...]],
+    dtype: DType,
+    about: str,
+) -> Part:
     """The function as it is now, traced at these arguments; a module of our own stays as it is."""
-    with sentences(what, about):
+    with errors_named(what, about):
         if isinstance(function, eqx.Module) and is_own(function):
             return with_dtype(function, dtype)
         probed = probe(function, arguments, lambda arrays: with_dtype(arrays, dtype))
@@ -59,11 +66,11 @@ def probe_function(
     return probed
 
 
-def form_of_part(part: Any) -> Any:
+def form_of_part(part: Part | None) -> Hashable:
     return part.form if isinstance(part, Probed) else jax.tree.structure(part)
 
 
-def function_of(part: Any, programs: ProgramSet, name: str) -> Any:
+def function_of(part: AnyPart, programs: ProgramSet, name: str) -> AnyPart:
     if not isinstance(part, Probed):
         return part
     # Numbers keep the precision that they have in the user's function.
@@ -71,24 +78,28 @@ def function_of(part: Any, programs: ProgramSet, name: str) -> Any:
     return Function(part.arrays, numbers, Code(part, programs, name))
 
 
-def numbers_of(probed: list[Probed]) -> tuple[Any, ...]:
+def numbers_of(probed: list[Probed]) -> tuple[Hashable, ...]:
     arrays = [a for p in probed for a in (*p.numbers, *jax.tree.leaves(p.arrays))]
     return tuple(digest(a) for a in arrays)
 
 
-def probe_sampler(function: Any, dtype: Any) -> Any:
+def probe_sampler(function: Callable[..., PyTree], dtype: DType) -> Part:
     key = jax.eval_shape(lambda: keys.jax_keys(keys.generator(0, keys.Purpose.CHECK)))
     sizes = [(key, size) for size in PROBED_SIZES]
     probed = probe_function("The sampler", function, sizes, dtype, "")
     if not isinstance(probed, Probed):
-        with sentences("The sampler", ""):
+        with errors_named("The sampler", ""):
             jax.eval_shape(lambda key: probed(key, PROBED_SIZES[0]), key)
     return probed
 
 
 def probe_loss(
-    loss: Any, x0: PyTree, x: PyTree, batches: list[tuple[PyTree, ...]], dtype: Any
-) -> Any:
+    loss: Callable[..., PyTree],
+    x0: PyTree,
+    x: PyTree,
+    batches: list[tuple[PyTree, ...]],
+    dtype: DType,
+) -> Part:
     about = describe(x0, batches[0])
     probed = probe_function("The loss", loss, [(x, *batch) for batch in batches], dtype, about)
     value = returned("The loss", probed, about, x, *batches[0])
@@ -103,7 +114,9 @@ def probe_loss(
     return probed
 
 
-def probe_constraint(name: str, function: Any, x: PyTree, dtype: Any) -> Any:
+def probe_constraint(
+    name: str, function: Callable[[PyTree], PyTree] | None, x: PyTree, dtype: DType
+) -> Part | None:
     if function is None:
         return None
     what = f"The {name} constraint"
@@ -120,19 +133,19 @@ def probe_constraint(name: str, function: Any, x: PyTree, dtype: Any) -> Any:
     return probed
 
 
-def is_real(array: Any) -> bool:
+def is_real(array: AnyArray) -> bool:
     return isinstance(array.dtype, np.dtype) and array.dtype.kind == "f"  # no random keys
 
 
-def returned(what: str, probed: Any, about: str, *args: PyTree) -> PyTree:
+def returned(what: str, probed: Part, about: str, *args: PyTree) -> PyTree:
     """Shapes of what a function returns."""
     if isinstance(probed, Probed):
         return probed.out
-    with sentences(what, about):
+    with errors_named(what, about):
         return shapes_of_own(probed, args)
 
 
-def shapes_of_own(module: Any, args: tuple[PyTree, ...]) -> PyTree:
+def shapes_of_own(module: Callable[..., PyTree], args: tuple[PyTree, ...]) -> PyTree:
     """Shapes of what a module of this library returns; its code does not change: looked up."""
     leaves, treedef = jax.tree.flatten((module, args))
     kinds = tuple((np.shape(leaf), np.dtype(leaf.dtype)) for leaf in leaves)
@@ -141,10 +154,12 @@ def shapes_of_own(module: Any, args: tuple[PyTree, ...]) -> PyTree:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shapes_of_own(treedef: Any, kinds: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def _shapes_of_own(
+    treedef: jax.tree_util.PyTreeDef, kinds: tuple[tuple[tuple[int, ...], np.dtype], ...]
+) -> tuple[jax.tree_util.PyTreeDef, tuple[PyTree, ...]]:
     leaves = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
 
-    def call(*leaves: Any) -> PyTree:
+    def call(*leaves: AnyArray) -> PyTree:
         module, args = jax.tree.unflatten(treedef, leaves)
         return module(*args)
 
@@ -157,22 +172,22 @@ class Maps(Module):
 
     reg: Regularizer
 
-    def __call__(self, x: Any, mu: Any) -> tuple[Any, Any, Any]:
+    def __call__(self, x: AnyVector, mu: AnyNumber) -> tuple[AnyNumber, AnyVector, AnyVector]:
         return self.reg(x), self.reg.prox_h(x, mu), self.reg.prox_g(x, mu)
 
 
-def shapes_returned(probed: Any, x: PyTree) -> PyTree:
+def shapes_returned(probed: Part | None, x: PyTree) -> PyTree:
     return None if probed is None else returned("The constraint", probed, "", x)
 
 
-def form_of_regularizer(reg: Regularizer, n: int, dtype: Any) -> Any:
+def form_of_regularizer(reg: Regularizer, n: int, dtype: DType) -> Hashable:
     """What tells programs apart that use it: nothing more than JAX sees, unless a user wrote it."""
     if is_own(reg):
         return None
     arrays, rest = eqx.partition(reg, eqx.is_array)
     x, mu = jax.ShapeDtypeStruct((n,), dtype), jax.ShapeDtypeStruct((), dtype)
 
-    def all_of_it(arrays: PyTree, x: Any, mu: Any) -> Any:
+    def all_of_it(arrays: PyTree, x: AnyVector, mu: AnyNumber) -> tuple[AnyArray, ...]:
         r = eqx.combine(arrays, rest)
         return r.h(x), r.g(x), r.prox_h(x, mu), r.prox_g(x, mu), r.subgradient_g(x)
 
@@ -180,10 +195,10 @@ def form_of_regularizer(reg: Regularizer, n: int, dtype: Any) -> Any:
     return (traced.form, tuple(map(described, traced.numbers)))
 
 
-def check_regularizer_fits(reg: Regularizer, n: int, dtype: Any) -> None:
+def check_regularizer_fits(reg: Regularizer, n: int, dtype: DType) -> None:
     x, mu = jax.ShapeDtypeStruct((n,), dtype), jax.ShapeDtypeStruct((), dtype)
     maps = Maps(reg)
-    with sentences("The regulariser", " at x0"):
+    with errors_named("The regulariser", " at x0"):
         if is_own(reg):
             _, *vectors = shapes_of_own(maps, (x, mu))
         else:  # a fresh function: JAX remembers what it has seen of an old one
@@ -221,7 +236,7 @@ def said_of_long(probed: list[Probed], how: str) -> str:
     )
 
 
-def shapes(tree: PyTree, dtype: Any) -> PyTree:
+def shapes(tree: PyTree, dtype: DType) -> PyTree:
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a), dtype), tree)
 
 
@@ -235,8 +250,8 @@ def describe(x0: PyTree, batch: PyTree) -> str:
 
 
 @contextlib.contextmanager
-def sentences(what: str, about: str) -> Iterator[None]:
-    """What goes wrong while a user's function is traced, as a sentence that names it."""
+def errors_named(what: str, about: str) -> Iterator[None]:
+    """What goes wrong while a user's function is traced, as an error that names it."""
     try:
         yield
     except jax.errors.JAXTypeError as error:
@@ -246,5 +261,5 @@ def sentences(what: str, about: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         reason = TRACER.sub("Array", (str(error).strip().splitlines() or [type(error).__name__])[0])
-        said = f"{what} cannot be evaluated{about}: {short(reason, LONGEST_REASON)}"
-        raise ValueError(said if said.endswith(".") else f"{said}.") from error
+        message = f"{what} cannot be evaluated{about}: {short(reason, LONGEST_REASON)}"
+        raise ValueError(message if message.endswith(".") else f"{message}.") from error

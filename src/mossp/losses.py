@@ -13,13 +13,13 @@ With p = a'x the prediction for a row:
     quantile           pinball loss of b - p, a parabola near 0
     poisson            exp(p) - b p                           b >= 0
 
-`LinearModel(loss)` adds an intercept and a weight a row.
+`LinearModel(loss)` adds an intercept and a weight per row.
 """
 
 from __future__ import annotations
 
 import abc
-from typing import Any
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax
@@ -28,7 +28,19 @@ import numpy as np
 
 from mossp._base import naming
 from mossp._base.module import Module
-from mossp._base.validation import number, require
+from mossp._base.targets import checked_target, listed, pair
+from mossp._base.types import (
+    AnyArray,
+    Array,
+    Batch,
+    Number,
+    Predictions,
+    PyTree,
+    RowLosses,
+    Scalar,
+    Targets,
+)
+from mossp._base.validation import number, require, require_positive
 
 __all__ = [
     "Huber",
@@ -51,16 +63,15 @@ __all__ = [
     "squared",
 ]
 
-# How many distinct labels an error message shows before it stops.
-_LABELS_SHOWN = 4
-
 
 class Loss(Module):
-    """What a ready loss is: a mean over rows, and a check of the data it is given.
+    """A mean over the rows of a batch, and a check of the data.
 
-    A subclass states `__call__`; it may state `check` as well. A plain function
+    A subclass defines `__call__`; it may define `check` as well. A plain function
     `loss(x, batch) -> scalar` serves just as well where no check is wanted.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import Loss
     >>> class Absolute(Loss):
@@ -72,7 +83,7 @@ class Loss(Module):
     """
 
     @abc.abstractmethod
-    def __call__(self, x: Any, batch: Any) -> jax.Array:
+    def __call__(self, x: PyTree, batch: Batch) -> Scalar:
         """Return the mean of the loss over the rows of `batch`."""
 
     @property
@@ -80,24 +91,27 @@ class Loss(Module):
         """Whether it is convex in x, so that Newton's method need not wait for a good start."""
         return False
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError if the full data, in NumPy, cannot belong to this loss.
 
-        Args:
-            batch: all of the data, before anything is compiled; A may be a scipy.sparse matrix.
-            x: the start, if known; its shape tells how many features and classes there are.
+        Parameters
+        ----------
+        batch
+            All of the data, before anything is compiled; A may be a scipy.sparse matrix.
+        x : optional
+            The start, if known; its shape tells how many features and classes there are.
         """
 
 
 class Predictive(Loss):
-    """A loss of predictions A @ x against targets b, row by row, convex in the predictions."""
+    """A loss of predictions `A @ x` against targets b, row by row, convex in the predictions."""
 
     @abc.abstractmethod
-    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         """Return the loss of every row."""
 
-    def __call__(self, x: jax.Array, batch: Any) -> jax.Array:
-        A, b = _pair(batch)
+    def __call__(self, x: PyTree, batch: Batch) -> Scalar:
+        A, b = pair(batch)
         return jnp.mean(self.rows(*_matching(A @ x, b)))
 
     @property
@@ -106,20 +120,22 @@ class Predictive(Loss):
 
 
 @jax.custom_jvp
-def softplus(t: jax.Array) -> jax.Array:
+def softplus(t: Array) -> Array:
     """log(1 + exp(t)) without overflow."""
     return jnp.logaddexp(t, 0.0)
 
 
 @softplus.defjvp
-def _softplus_jvp(primals: Any, tangents: Any) -> Any:
+def _softplus_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     # The derivative is the sigmoid; what differentiation makes of logaddexp takes twice as long.
     return softplus(primals[0]), jax.nn.sigmoid(primals[0]) * tangents[0]
 
 
 class Logistic(Predictive):
-    """Logistic loss: the mean of log(1 + exp(-b_i a_i'x)) for labels b_i of -1 and +1.
+    """Logistic loss: the mean of `log(1 + exp(-b_i a_i'x))` for labels `b_i` of -1 and +1.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import Logistic, logistic
     >>> A, b = jnp.array([[1.0, 0.0], [0.0, 1.0]]), jnp.array([1.0, -1.0])
@@ -129,12 +145,12 @@ class Logistic(Predictive):
     True
     """
 
-    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         return softplus(-b * prediction)
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless every label is -1 or +1."""
-        b = _checked_target("logistic", batch, x)
+        b = checked_target("logistic", batch, x)
         labels = np.unique(b)
         if np.isin(labels, (-1, 1)).all():
             return
@@ -149,42 +165,43 @@ class Logistic(Predictive):
         else:
             remedy = "for a real-valued target use mossp.losses.squared or mossp.losses.huber"
         raise ValueError(
-            f"The logistic loss needs labels -1 and +1, but the data hold {_shown(labels)}: "
+            f"The logistic loss needs labels -1 and +1, but the data hold {listed(labels)}: "
             f"{remedy}."
         )
 
 
 class Squared(Predictive):
-    """Squared loss: the mean of (a_i'x - b_i)^2 / 2.
+    """Squared loss: the mean of `(a_i'x - b_i)^2 / 2`.
 
     With x of shape (n, k) and b of shape (rows, k), the k squares of a row are summed.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import squared
     >>> float(squared(jnp.array([1.0, 3.0]), (jnp.eye(2), jnp.zeros(2))))
     2.5
     """
 
-    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         residual = prediction - b
         return _sum_of_outputs(0.5 * residual * residual)
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless the targets are finite numbers, one for each row of A."""
-        _checked_target("squared", batch, x, several=True)
-
-
-def _check_delta(loss: Loss, delta: Any) -> None:
-    needs = "a positive, finite delta"
-    require(loss, "delta", delta, needs, lambda delta: delta > 0, several=True)
+        checked_target("squared", batch, x, several=True)
 
 
 class Huber(Predictive):
-    """Huber loss: (a_i'x - b_i)^2 / 2 up to |a_i'x - b_i| = delta, linear beyond; its mean.
+    """Huber loss: the mean of `r^2 / 2` up to `|r| = delta`, linear beyond, of `r = a_i'x - b_i`.
 
-    Args:
-        delta: where the parabola goes over into the straight lines; positive.
+    Parameters
+    ----------
+    delta : float
+        Where the parabola goes over into the straight lines; positive.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import Huber, huber
     >>> batch = (jnp.eye(2), jnp.zeros(2))
@@ -194,32 +211,36 @@ class Huber(Predictive):
     2.5
     """
 
-    delta: Any = eqx.field(default=1.0, converter=number)
+    delta: Number = eqx.field(default=1.0, converter=number)
 
     def __check_init__(self) -> None:
-        _check_delta(self, self.delta)
+        require_positive(self, "delta", self.delta)
 
-    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         residual = prediction - b
         # With t the residual r clipped to [-delta, delta], t (r - t/2) is the Huber function, and
         # its derivative t has no branch that could overflow.
         clipped = jnp.clip(residual, -self.delta, self.delta)
         return _sum_of_outputs(clipped * (residual - 0.5 * clipped))
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless the targets are finite numbers, one for each row of A."""
-        _checked_target("huber", batch, x, several=True)
+        checked_target("huber", batch, x, several=True)
 
 
 class HuberizedHinge(Predictive):
-    """Hinge loss (1 - b_i a_i'x)_+ with a parabola of width delta in place of its kink; its mean.
+    """Mean of the hinge loss `(1 - b_i a_i'x)_+` with a parabola in place of its kink.
 
     With x of shape (n, C) and labels -1, +1 of shape (rows, C), the C losses of a row are summed:
     one class against the rest.
 
-    Args:
-        delta: how far below a margin of 1 the parabola reaches; positive.
+    Parameters
+    ----------
+    delta : float
+        How far below a margin of 1 the parabola reaches; positive.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import HuberizedHinge
     >>> batch = (jnp.eye(2), jnp.array([1.0, -1.0]))
@@ -227,36 +248,42 @@ class HuberizedHinge(Predictive):
     0.875
     """
 
-    delta: Any = eqx.field(default=0.5, converter=number)
+    delta: Number = eqx.field(default=0.5, converter=number)
 
     def __check_init__(self) -> None:
-        _check_delta(self, self.delta)
+        require_positive(self, "delta", self.delta)
 
-    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         short = 1 - b * prediction
         clipped = jnp.clip(short, 0, self.delta)
         return _sum_of_outputs(clipped * (short - 0.5 * clipped) / self.delta)
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless every label is -1 or +1."""
-        b = _checked_target("huberized hinge", batch, x, several=True)
+        b = checked_target("huberized hinge", batch, x, several=True)
         if not np.isin(b, (-1, 1)).all():
             raise ValueError(
                 "The huberized hinge loss needs labels -1 and +1, but the data hold "
-                f"{_shown(np.unique(b))}."
+                f"{listed(np.unique(b))}."
             )
 
 
 class Quantile(Predictive):
-    """Smoothed pinball loss, whose minimiser is the conditional quantile of order tau; its mean.
+    """Mean of the smoothed pinball loss, whose minimiser is the conditional quantile.
 
-    The pinball loss of r = b_i - a_i'x is max over tau - 1 <= s <= tau of s r. Here s^2 delta / 2
-    is taken off, which makes it a parabola for r between delta (tau - 1) and delta tau.
+    The pinball loss of `r = b_i - a_i'x` is the maximum of `s r` over `tau - 1 <= s <= tau`. Here
+    `s^2 delta / 2` is taken off, which makes it a parabola for r between `delta (tau - 1)` and
+    `delta tau`.
 
-    Args:
-        tau: the order of the quantile, between 0 and 1; 0.5 is the median.
-        delta: the width of the parabola; smaller is closer to the pinball loss, and harder.
+    Parameters
+    ----------
+    tau : float
+        The order of the quantile, between 0 and 1; 0.5 is the median.
+    delta : float
+        The width of the parabola; smaller is closer to the pinball loss, and harder.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import Quantile
     >>> batch = (jnp.eye(2), jnp.array([2.0, -2.0]))
@@ -264,39 +291,41 @@ class Quantile(Predictive):
     0.990234375
     """
 
-    tau: Any = eqx.field(default=0.5, converter=number)
-    delta: Any = eqx.field(default=0.1, converter=number)
+    tau: Number = eqx.field(default=0.5, converter=number)
+    delta: Number = eqx.field(default=0.1, converter=number)
 
     def __check_init__(self) -> None:
         needs = "tau between 0 and 1"
         require(self, "tau", self.tau, needs, lambda tau: (tau > 0) & (tau < 1), several=True)
-        _check_delta(self, self.delta)
+        require_positive(self, "delta", self.delta)
 
-    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         r = b - prediction
         s = jnp.clip(r / self.delta, self.tau - 1, self.tau)
         return _sum_of_outputs(s * (r - 0.5 * self.delta * s))
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless the targets are finite numbers, one for each row of A."""
-        _checked_target("quantile", batch, x, several=True)
+        checked_target("quantile", batch, x, several=True)
 
 
 class Poisson(Predictive):
-    """Poisson loss: the mean of exp(a_i'x) - b_i a_i'x; exp(a_i'x) is the count to expect.
+    """Poisson loss: the mean of `exp(a_i'x) - b_i a_i'x`; `exp(a_i'x)` is the expected count.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import poisson
     >>> float(poisson(jnp.zeros(2), (jnp.eye(2), jnp.array([1.0, 3.0]))))
     1.0
     """
 
-    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         return _sum_of_outputs(jnp.exp(prediction) - b * prediction)
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless the targets are finite numbers that are not negative."""
-        b = _checked_target("poisson", batch, x, several=True)
+        b = checked_target("poisson", batch, x, several=True)
         if (b < 0).any():
             raise ValueError(
                 f"The poisson loss needs counts, at least 0, but {int((b < 0).sum())} of {b.size} "
@@ -306,11 +335,13 @@ class Poisson(Predictive):
 
 
 class Softmax(Predictive):
-    """Softmax cross-entropy: the mean of log sum_c exp(a_i'x_c) - a_i'x_{b_i}.
+    """Softmax cross-entropy: the mean of `log sum_c exp(a_i'x_c) - a_i'x_{b_i}`.
 
     x has shape (n, C), one column for each class; the labels are 0, ..., C - 1. A label without a
     column makes the value NaN instead of a wrong number.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import softmax
     >>> A, b = jnp.eye(2), jnp.array([0, 2])
@@ -318,8 +349,8 @@ class Softmax(Predictive):
     1.0986
     """
 
-    def __call__(self, x: jax.Array, batch: Any) -> jax.Array:
-        A, b = _pair(batch)
+    def __call__(self, x: PyTree, batch: Batch) -> Scalar:
+        A, b = pair(batch)
         scores, b = A @ x, jnp.asarray(b)
         if jnp.ndim(x) != 2 or scores.shape[:-1] != b.shape:
             raise ValueError(
@@ -328,7 +359,7 @@ class Softmax(Predictive):
             )
         return jnp.mean(self.rows(scores, b))
 
-    def rows(self, prediction: jax.Array, b: jax.Array) -> jax.Array:
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         scores = prediction
         own = jnp.arange(scores.shape[-1]) == b[..., None]
         # Selecting by comparison is faster on a CPU than a gather, whose gradient is a scatter.
@@ -338,15 +369,15 @@ class Softmax(Predictive):
         # A factor, not a constant, so that the gradient is NaN as well.
         return losses * jnp.where(own.any(axis=-1), 1.0, jnp.nan).astype(losses.dtype)
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless every label is a whole number with a column of x."""
-        b = _checked_target("softmax", batch, x)
+        b = checked_target("softmax", batch, x)
         labels = np.unique(b)
         remedy = "use numpy.unique(y, return_inverse=True)[1]"
         if (labels != np.round(labels)).any() or (labels < 0).any():
             raise ValueError(
                 "The softmax loss needs whole numbers 0, 1, ..., C - 1 as labels, but the data "
-                f"hold {_shown(labels)}: {remedy}."
+                f"hold {listed(labels)}: {remedy}."
             )
         if x is None:
             return
@@ -359,18 +390,25 @@ class Softmax(Predictive):
         if labels.size and labels[-1] >= classes:
             raise ValueError(
                 f"The softmax loss has {classes} classes, since x has shape {np.shape(x)}, and "
-                f"needs labels 0 to {classes - 1}, but the data hold {_shown(labels)}: {remedy}, "
+                f"needs labels 0 to {classes - 1}, but the data hold {listed(labels)}: {remedy}, "
                 "or give x more columns."
             )
 
 
 class LinearModel(Loss):
-    """A loss of predictions A @ coef + intercept, with a weight a row.
+    """A loss of predictions `A @ coef + intercept`, with a weight per row.
 
     x is a dict with the entries `coef`, (n,) or (n, C), and `intercept`, () or (C,), which may be
-    left out. The data are (A, b, w), and f is the mean of w_i loss_i: weights whose mean is 1 leave
-    the scale of f as it is.
+    left out. The data are (A, b, w), and f is the mean of `w_i loss_i`: weights whose mean is 1
+    leave the scale of f as it is.
 
+    Parameters
+    ----------
+    loss : Predictive
+        Of the predictions.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> from mossp.losses import LinearModel, squared
     >>> x = {"coef": jnp.array([1.0]), "intercept": jnp.array(2.0)}
@@ -381,7 +419,7 @@ class LinearModel(Loss):
 
     loss: Predictive
 
-    def __call__(self, x: Any, batch: Any) -> jax.Array:
+    def __call__(self, x: PyTree, batch: Batch) -> Scalar:
         A, b, w = batch
         return jnp.mean(w * self.loss.rows(A @ x["coef"] + x.get("intercept", 0.0), b))
 
@@ -389,7 +427,7 @@ class LinearModel(Loss):
     def convex(self) -> bool:
         return self.loss.convex
 
-    def check(self, batch: Any, x: Any = None) -> None:
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError if the data do not suit the loss."""
         self.loss.check(batch[:2], None if x is None else x["coef"])
 
@@ -402,7 +440,7 @@ huber = Huber()
 quantile = Quantile()
 poisson = Poisson()
 
-NAMES: dict[str, Any] = {
+NAMES: Mapping[str, type[Predictive]] = {
     "logistic": Logistic,
     "huberized-hinge": HuberizedHinge,
     "softmax": Softmax,
@@ -416,6 +454,17 @@ NAMES: dict[str, Any] = {
 def named(text: str) -> Predictive:
     """The loss of this name, with its parameters if they are given.
 
+    Parameters
+    ----------
+    text : str
+        A name such as "quantile", with numbers if wanted, "quantile:0.9,0.05".
+
+    Returns
+    -------
+    Predictive
+
+    Examples
+    --------
     >>> named("quantile:0.9,0.05") == Quantile(tau=0.9, delta=0.05)
     True
     """
@@ -423,17 +472,7 @@ def named(text: str) -> Predictive:
     return naming.call(make, numbers, text)
 
 
-def _pair(batch: Any) -> tuple[Any, Any]:
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        given = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
-        raise ValueError(
-            f"A ready loss needs data = (A, b), features and labels, but it was given {given}: "
-            "pass a pair, or write your own loss(x, batch)."
-        )
-    return batch[0], batch[1]
-
-
-def _matching(prediction: jax.Array, b: Any) -> tuple[jax.Array, jax.Array]:
+def _matching(prediction: Array, b: AnyArray) -> tuple[Array, Array]:
     b = jnp.asarray(b)
     # (rows,) against (rows, 1) would broadcast to (rows, rows) without a word.
     if prediction.shape != b.shape:
@@ -444,54 +483,6 @@ def _matching(prediction: jax.Array, b: Any) -> tuple[jax.Array, jax.Array]:
     return prediction, b
 
 
-def _sum_of_outputs(losses: jax.Array) -> jax.Array:
+def _sum_of_outputs(losses: Predictions) -> RowLosses:
     """Sum the outputs of a row, if there are several."""
     return losses if losses.ndim <= 1 else jnp.sum(losses, axis=-1)
-
-
-def _checked_target(name: str, batch: Any, x: Any, several: bool = False) -> np.ndarray:
-    """Return b as NumPy after the checks that every loss shares."""
-    A, b = _pair(batch)
-    b = np.asarray(b)
-    if b.dtype.kind not in "biuf":
-        raise ValueError(
-            f"The {name} loss needs real numbers as labels, but b has dtype {b.dtype}: encode the "
-            "labels as numbers first."
-        )
-    shape = np.shape(A) if getattr(A, "shape", None) is None else tuple(A.shape)
-    if len(shape) != 2:
-        raise ValueError(
-            f"The {name} loss needs A of shape (rows, features), but A has shape {shape}."
-        )
-    if b.ndim != 1 and not (several and b.ndim == 2):
-        remedy = ": use y.ravel()" if b.size == shape[0] else ""
-        raise ValueError(
-            f"The {name} loss needs one label for each row of A, but b has shape {b.shape}{remedy}."
-        )
-    if b.shape[0] != shape[0]:
-        raise ValueError(
-            f"The {name} loss needs one label for each row of A, but A has {shape[0]} rows and b "
-            f"has {b.shape[0]}."
-        )
-    bad = ~np.isfinite(b)
-    if bad.any():
-        row = int(np.argwhere(bad)[0, 0])
-        raise ValueError(
-            f"The {name} loss needs finite labels, but {int(bad.sum())} of {b.size} are NaN or "
-            f"infinite, the first in row {row}: remove or repair those rows."
-        )
-    if x is not None and np.ndim(x) > 0 and np.shape(x)[0] != shape[1]:
-        raise ValueError(
-            f"A has {shape[1]} features, but x has shape {np.shape(x)}: the first axis of x must "
-            f"have length {shape[1]}."
-        )
-    return b
-
-
-def _shown(labels: np.ndarray) -> str:
-    """Write a few distinct labels for a person: `0 and 1`, `1, 2, 3, 4 and 6 others`."""
-    texts = [f"{float(label):g}" for label in labels[:_LABELS_SHOWN]]
-    rest = labels.size - len(texts)
-    if rest:
-        return f"{', '.join(texts)} and {rest} other{'s' if rest > 1 else ''}"
-    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))

@@ -9,17 +9,21 @@ L_{rho,mu}(x, z) = Q_rho(x) + h(x) + |x - z|^2 / (2 mu) - M_{mu g}(z)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from mossp._base.types import AnyNumber, AnyVector
 from mossp.regularizers.base import Regularizer
-from mossp.regularizers.prox import Array, aligned
+from mossp.regularizers.prox import aligned
 
-Prox = Callable[[Array, Any], Array]
+Prox = Callable[[AnyVector, AnyNumber], AnyVector]
 
 
-def envelope(phi: Callable[[Array], Array], prox: Prox, z: Array, mu: Array) -> Array:
+def envelope(
+    phi: Callable[[AnyVector], AnyNumber], prox: Prox, z: AnyVector, mu: AnyNumber
+) -> AnyNumber:
     """M_{mu phi}(z), at most phi(z).
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from mossp.regularizers import L1
     >>> reg = L1(1.0)
@@ -30,9 +34,11 @@ def envelope(phi: Callable[[Array], Array], prox: Prox, z: Array, mu: Array) -> 
     return phi(p) + _half_square(p, z) / mu
 
 
-def envelope_gradient(prox: Prox, z: Array, mu: Array) -> Array:
+def envelope_gradient(prox: Prox, z: AnyVector, mu: AnyNumber) -> AnyVector:
     """The gradient of M_{mu phi} at z, (z - prox_{mu phi}(z)) / mu.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from mossp.regularizers import L1
     >>> envelope_gradient(L1(1.0).prox_h, np.array([3.0, -0.5]), 1.0)
@@ -41,9 +47,11 @@ def envelope_gradient(prox: Prox, z: Array, mu: Array) -> Array:
     return (z - prox(z, mu)) / mu
 
 
-def difference_of_envelopes(reg: Regularizer, z: Array, mu: Array) -> Array:
+def difference_of_envelopes(reg: Regularizer, z: AnyVector, mu: AnyNumber) -> AnyNumber:
     """Psi_mu(z) = M_{mu h}(z) - M_{mu g}(z), a smooth function with the minima of h - g.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from mossp.regularizers import L1MinusL2
     >>> float(difference_of_envelopes(L1MinusL2(1.0), np.array([0.0, 7.0]), 0.5))
@@ -52,9 +60,11 @@ def difference_of_envelopes(reg: Regularizer, z: Array, mu: Array) -> Array:
     return envelope(reg.h, reg.prox_h, z, mu) - envelope(reg.g, reg.prox_g, z, mu)
 
 
-def difference_gradient(reg: Regularizer, z: Array, mu: Array) -> Array:
+def difference_gradient(reg: Regularizer, z: AnyVector, mu: AnyNumber) -> AnyVector:
     """The gradient of Psi_mu at z, (prox_{mu g}(z) - prox_{mu h}(z)) / mu.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from mossp.regularizers import L1MinusL2
     >>> difference_gradient(L1MinusL2(1.0), np.array([3.0, 4.0]), 1.0)
@@ -66,8 +76,15 @@ def difference_gradient(reg: Regularizer, z: Array, mu: Array) -> Array:
 def difference_lipschitz(mu: float, m: float = 0.0) -> float:
     """The Lipschitz constant (2 - mu m) / (mu - mu^2 m) of grad Psi_mu, for 0 < mu < 1/m.
 
-    m >= 0 is the weak convexity of phi: 0 for phi = h, that of f for phi = f + h.
+    Parameters
+    ----------
+    mu : float
+        The smoothing.
+    m : float
+        The weak convexity of phi, at least 0: 0 for phi = h, that of f for phi = f + h.
 
+    Examples
+    --------
     >>> difference_lipschitz(0.5), difference_lipschitz(0.5, m=1.0)
     (4.0, 6.0)
     """
@@ -76,9 +93,11 @@ def difference_lipschitz(mu: float, m: float = 0.0) -> float:
     return (2 - mu * m) / (mu - mu**2 * m)
 
 
-def difference_bounds(reg: Regularizer, z: Array, mu: Array) -> tuple[Array, Array]:
+def difference_bounds(reg: Regularizer, z: AnyVector, mu: AnyNumber) -> tuple[AnyNumber, AnyNumber]:
     """Psi(prox_{mu h}(z)) <= Psi_mu(z) <= Psi(prox_{mu g}(z)), the two outer values.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from mossp.regularizers import MCP
     >>> reg, z = MCP(1.0), np.array([0.5, -2.0])
@@ -89,9 +108,13 @@ def difference_bounds(reg: Regularizer, z: Array, mu: Array) -> tuple[Array, Arr
     return reg(reg.prox_h(z, mu)), reg(reg.prox_g(z, mu))
 
 
-def potential(Q: Array, reg: Regularizer, x: Array, z: Array, mu: Array) -> Array:
+def potential(
+    Q: AnyNumber, reg: Regularizer, x: AnyVector, z: AnyVector, mu: AnyNumber
+) -> AnyNumber:
     """L_{rho,mu}(x, z) = Q + h(x) + |x - z|^2 / (2 mu) - M_{mu g}(z), with Q = Q_rho(x).
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from mossp.regularizers import L1
     >>> float(potential(1.0, L1(1.0), np.array([2.0]), np.array([3.0]), 0.5))
@@ -100,15 +123,17 @@ def potential(Q: Array, reg: Regularizer, x: Array, z: Array, mu: Array) -> Arra
     return Q + reg.h(x) + _half_square(x, z) / mu - envelope(reg.g, reg.prox_g, z, mu)
 
 
-def potential_lower_bound(F_star: float, G: float, mu: Array) -> Array:
+def potential_lower_bound(F_star: float, G: float, mu: AnyNumber) -> AnyNumber:
     """F* - G^2 mu / 2 <= L_{rho,mu}(x, z) for all x, z, if every subgradient of g has |.| <= G.
 
+    Examples
+    --------
     >>> potential_lower_bound(1.0, G=2.0, mu=0.5)
     0.0
     """
     return F_star - G**2 * mu / 2
 
 
-def _half_square(x: Array, z: Array) -> Array:
+def _half_square(x: AnyVector, z: AnyVector) -> AnyNumber:
     xp, x, z = aligned(x, z)
     return xp.sum((x - z) ** 2) / 2

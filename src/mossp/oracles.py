@@ -6,8 +6,8 @@ min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from types import ModuleType
 
 import equinox as eqx
 import jax
@@ -19,13 +19,35 @@ from mossp._base.printing import quoted
 from mossp._base.programs import ProgramSet
 from mossp._base.structure import Structure
 from mossp._base.tracing import Code, Function, same_bits
+from mossp._base.types import (
+    AnyArray,
+    AnyNumber,
+    Batch,
+    ConstraintValues,
+    LossFunction,
+    Mask,
+    Multipliers,
+    Namespace,
+    Number,
+    PyTree,
+    Scalar,
+    Vector,
+)
 from mossp.data import Compiled
 from mossp.functions import numbers_of
 from mossp.losses import Loss
 from mossp.regularizers import Regularizer, Relaxed
 
-PyTree = Any
-Vector = Any
+
+def namespace(x: AnyArray) -> ModuleType:
+    """jax.numpy for an array of JAX, NumPy for anything else."""
+    return jnp if isinstance(x, jax.Array) else np
+
+
+def violated(c: AnyArray, m_E: int) -> AnyArray:
+    """(c_E, [c_I]_+): what is wrong with c, whose first m_E entries are equalities."""
+    xp: Namespace = namespace(c)
+    return xp.concatenate([c[:m_E], xp.maximum(c[m_E:], 0.0)])
 
 
 class Oracles(eqx.Module):
@@ -35,11 +57,11 @@ class Oracles(eqx.Module):
     as [c_I]_+ (its Section 5); `positive_part` does that.
     """
 
-    loss: Callable[..., Any]
+    loss: LossFunction
     source: Compiled
     regularizer: Regularizer
-    equality: Callable[[PyTree], Any] | None
-    inequality: Callable[[PyTree], Any] | None
+    equality: Callable[[PyTree], PyTree] | None
+    inequality: Callable[[PyTree], PyTree] | None
     structure: Structure
     equality_structure: Structure
     inequality_structure: Structure
@@ -52,7 +74,7 @@ class Oracles(eqx.Module):
         functions = (function for function in given if isinstance(function, Function))
         return [function.code for function in functions if function.code is not None]
 
-    def numbers(self) -> tuple[Any, ...]:
+    def numbers(self) -> tuple[Hashable, ...]:
         """All numbers that the user's functions hold, by their bits."""
         return numbers_of([code.probed for code in self.codes])
 
@@ -71,6 +93,11 @@ class Oracles(eqx.Module):
         return self.m_E + self.inequality_structure.size
 
     @property
+    def is_equality(self) -> Mask:
+        """True for the entries of c that are equalities."""
+        return np.arange(self.m) < self.m_E
+
+    @property
     def finite_sum(self) -> bool:
         """Whether full gradients can be had: a deterministic loss is a sum of one term."""
         return self.source.finite_sum
@@ -85,24 +112,24 @@ class Oracles(eqx.Module):
         """Whether all but -g is known to be convex."""
         return isinstance(self.loss, Loss) and self.loss.convex and self.m == 0
 
-    def relaxed(self, part: Any) -> Oracles:
+    def relaxed(self, part: Number) -> Oracles:
         """The problem without -g, and with a part of h."""
         relaxed = Relaxed(self.regularizer, part)
         return eqx.tree_at(lambda o: o.regularizer, self, relaxed, is_leaf=lambda r: r is relaxed)
 
     # f ------------------------------------------------------------------------------------
 
-    def f(self, x: Vector, batch: PyTree) -> jax.Array:
+    def f(self, x: Vector, batch: Batch) -> Scalar:
         args = () if self.source.deterministic else (batch,)
         return self.loss(self.structure.unravel(x), *args)
 
-    def gradient(self, x: Vector, batch: PyTree) -> jax.Array:
+    def gradient(self, x: Vector, batch: Batch) -> Vector:
         return jax.grad(self.f)(x, batch)
 
-    def full_value(self, x: Vector) -> jax.Array:
+    def full_value(self, x: Vector) -> Scalar:
         return self.source.mean(lambda batch: self.f(x, batch))
 
-    def full_gradient(self, x: Vector) -> jax.Array:
+    def full_gradient(self, x: Vector) -> Vector:
         return self.source.mean(lambda batch: self.gradient(x, batch))
 
     @property
@@ -126,39 +153,43 @@ class Oracles(eqx.Module):
 
     # c ------------------------------------------------------------------------------------
 
-    def c(self, x: Vector) -> jax.Array:
+    def c(self, x: Vector) -> ConstraintValues:
         """(c_E(x), c_I(x)) as one vector."""
         tree = self.structure.unravel(x)
         values = [c(tree) for c in (self.equality, self.inequality) if c is not None]
         parts = [jnp.ravel(leaf).astype(x.dtype) for leaf in jax.tree.leaves(values)]
         return jnp.concatenate(parts) if parts else jnp.zeros(0, x.dtype)
 
-    def positive_part(self, c: jax.Array) -> jax.Array:
-        """(c_E, [c_I]_+), and likewise for multipliers, which are nonnegative on c_I."""
-        return jnp.concatenate([c[: self.m_E], jnp.maximum(c[self.m_E :], 0.0)])
+    def positive_part(self, c: AnyArray) -> AnyArray:
+        """(c_E, [c_I]_+), in NumPy or in JAX; likewise for multipliers, nonnegative on c_I."""
+        return violated(c, self.m_E)
 
-    def multipliers(self, x: Vector, lam: jax.Array, rho: Any) -> jax.Array:
+    def multipliers(self, x: Vector, lam: Multipliers, rho: Number) -> Multipliers:
         """q = lam + rho c(x), and [.]_+ of that for inequalities."""
         return self.positive_part(lam + rho * self.c(x))
 
-    def constraint_gradient(self, x: Vector, rho: Any, lam: Any = 0.0) -> jax.Array:
+    def constraint_gradient(self, x: Vector, rho: Number, lam: Multipliers | float = 0.0) -> Vector:
         """J(x) q with q = lam + rho c(x), by one vjp; never a Jacobian."""
         if self.m == 0:
             return jnp.zeros_like(x)
         c, pullback = jax.vjp(self.c, x)
         return pullback(self.positive_part(lam + rho * c))[0]
 
-    def jacobian_norm_squared(self, x: Vector, rows: Any = 1.0) -> jax.Array:
+    def jacobian_norm_squared(self, x: Vector, rows: AnyNumber = 1.0) -> Scalar:
         """||J||^2 over the given rows (0/1 weights), by power iteration on J J'."""
         _, forward = jax.linearize(self.c, x)
         _, backward = jax.vjp(self.c, x)
         return spectral_norm(lambda v: backward(rows * forward(v))[0], x.size, x.dtype)
 
-    def violation(self, x: Vector) -> jax.Array:
+    def violation(self, x: Vector) -> Scalar:
         """||(c_E(x), [c_I(x)]_+)||."""
         return jnp.linalg.norm(self.positive_part(self.c(x)))
 
-    def named(self, lam: Any) -> dict[str, PyTree]:
+    def violation_l1(self, x: Vector) -> Scalar:
+        """||(c_E(x), [c_I(x)]_+)||_1, in which an exact penalty measures it."""
+        return jnp.sum(jnp.abs(self.positive_part(self.c(x))))
+
+    def named(self, lam: AnyArray) -> dict[str, PyTree]:
         """A vector of multipliers in the shapes and under the names of the user's constraints."""
         return {
             name: structure.unravel(part)

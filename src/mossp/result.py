@@ -7,16 +7,17 @@ import enum
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from mossp._base import layout
 from mossp._base.archive import CheckpointError, read_arrays, write_arrays
 from mossp._base.printing import counted, printable
+from mossp._base.types import HostArray, Json, PyTree
 from mossp.certificates.certificate import Certificate, Expectation
 
-PyTree = Any
+T = TypeVar("T")
 
 KIND = "mossp result"
 SCALARS = (  # what JSON can hold of a result
@@ -26,7 +27,7 @@ SCALARS = (  # what JSON can hold of a result
 
 
 class Status(enum.Enum):
-    """Why a solve ended; the value is a sentence about it."""
+    """Why a solve ended; the value is the message."""
 
     CONVERGED = "The certificate holds at the tolerance."
     BUDGET = "The budget is used up and the certificate does not hold at the tolerance yet."
@@ -45,18 +46,18 @@ class Status(enum.Enum):
 
 
 class Trace(NamedTuple):
-    """The run as it went: one row an observation, one column a replica where there are two axes.
+    """The run as it went: one row per observation, one column per replica in two axes.
 
     The objective is evaluated on `rows` samples: all of them where that is cheap, else a fixed
     random selection, since full passes would cost more than the run. `result.fun` is exact.
     """
 
-    steps: np.ndarray
-    gradients: np.ndarray
-    seconds: np.ndarray
-    objective: np.ndarray
-    violation: np.ndarray
-    proximity: np.ndarray  # ||x - y||
+    steps: HostArray
+    gradients: HostArray
+    seconds: HostArray
+    objective: HostArray
+    violation: HostArray
+    proximity: HostArray  # ||x - y||
     rows: int
 
 
@@ -64,15 +65,36 @@ class Trace(NamedTuple):
 class Result:
     """The answer, what it is worth, and what it cost.
 
-    x, fun, violation         the best replica's point, F there, ||(c_E, [c_I]_+)|| there
-    success                   whether the certificate holds at `tol`: is_kkt(tol, relative=True)
-    status, message           why the solve ended, in a word and in sentences
-    certificate               judges x alone
-    expectation               the paper's residuals: root mean squares over replicas
-    steps, gradients          of each replica; gradients counts samples differentiated
-    hessian_products          samples behind Hessian-vector products that measured constants
-    seconds, compile_seconds  of the run, and of what came before it
-    xs, funs, violations      every replica
+    Attributes
+    ----------
+    x : array or pytree of arrays
+        The best replica's point.
+    fun, violation : float
+        F and `||(c_E, [c_I]_+)||` there.
+    success : bool
+        Whether the certificate holds at `tol`: `is_kkt(tol, relative=True)`.
+    status : Status
+        Why the solve ended.
+    message : str
+        The same in sentences.
+    certificate : Certificate
+        Judges x alone.
+    expectation : Expectation or None
+        The paper's residuals: root mean squares over replicas.
+    steps, gradients : int
+        Per replica; gradients counts samples differentiated.
+    hessian_products : int
+        Samples behind Hessian-vector products that measured constants.
+    seconds, compile_seconds : float
+        Of the run, and of what came before it.
+    trace : Trace
+        The run as it went.
+    xs, funs, violations
+        Every replica.
+    tol : float
+        The tolerance that was asked for.
+    settings : dict
+        The method, the schedule and what else the run was made with.
     """
 
     x: PyTree
@@ -90,14 +112,16 @@ class Result:
     compile_seconds: float
     trace: Trace
     xs: PyTree
-    funs: np.ndarray
-    violations: np.ndarray
+    funs: HostArray
+    violations: HostArray
     tol: float
-    settings: dict[str, Any]
+    settings: dict[str, Json]
 
     def summary(self) -> str:
         """The result in a few lines for people.
 
+        Examples
+        --------
         >>> import numpy as np, mossp
         >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
         >>> result = mossp.solve(problem, np.array([0.6, 0.8]), method="mossp-r", steps=2000)
@@ -159,10 +183,10 @@ def residual_rows(c: Certificate) -> list[tuple[str, float, str]]:
 # A result as named arrays and JSON. ---------------------------------------------------------
 
 
-def _pack(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    arrays: dict[str, np.ndarray] = {}
+def _pack(result: Result) -> tuple[dict[str, HostArray], dict[str, Json]]:
+    arrays: dict[str, HostArray] = {}
 
-    def keep(name: str, tree: PyTree) -> Any:
+    def keep(name: str, tree: PyTree) -> Json:
         """The tree with its arrays taken out: containers become JSON, leaves become names."""
         if isinstance(tree, dict):
             return {"dict": [[k, keep(f"{name}/{k}", v)] for k, v in tree.items()]}
@@ -192,7 +216,7 @@ def _pack(result: Result) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, json.loads(json.dumps(meta, default=str))
 
 
-def _unpack(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Result:
+def _unpack(arrays: dict[str, HostArray], meta: dict[str, Json]) -> Result:
     layout.check(meta, {
         "kind": str,
         "status": str,
@@ -206,7 +230,7 @@ def _unpack(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Result:
     if meta["kind"] != KIND or meta["status"] not in Status.__members__:
         raise layout.LayoutError("its kind or its status is another")
 
-    def build(spec: Any) -> PyTree:
+    def build(spec: Json) -> PyTree:
         [(kind, content)] = spec.items() if isinstance(spec, dict) and len(spec) == 1 else [("", 0)]
         if kind == "array" and isinstance(content, str):
             return layout.array(arrays, content, "biuf")
@@ -237,14 +261,14 @@ def _unpack(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Result:
     )
 
 
-def _made(record: Any, content: dict[str, Any]) -> Any:
+def _made(record: type[T], content: dict[str, Json]) -> T:
     try:
         return record(**content)
     except TypeError:
         raise layout.LayoutError(f"its {record.__name__} has other entries") from None
 
 
-def _trace(columns: Any) -> Trace:
+def _trace(columns: PyTree) -> Trace:
     if not isinstance(columns, dict) or set(columns) != set(Trace._fields):
         raise layout.LayoutError("its trace has other columns")
     if not all(isinstance(column, np.ndarray) for column in columns.values()):
@@ -257,6 +281,6 @@ def _trace(columns: Any) -> Trace:
     return Trace(**{**columns, "rows": int(rows)})
 
 
-def as_start(x0: Any) -> PyTree:
+def as_start(x0: PyTree) -> PyTree:
     """A start may be an earlier result."""
     return x0.x if isinstance(x0, Result) else x0

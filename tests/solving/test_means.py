@@ -1,4 +1,4 @@
-"""Is the loss a mean over the rows?"""
+"""Whether the loss is a mean over the rows."""
 
 from __future__ import annotations
 

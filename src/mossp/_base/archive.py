@@ -10,11 +10,12 @@ import os
 import warnings
 import zipfile
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 
 import numpy as np
 
 from mossp._base import files
+from mossp._base.types import HostArray, Json, PyTree
 
 META, CHECKSUM = "__meta__", "__checksum__"
 PLAIN = "biufcSU"  # kinds of arrays: numbers and text
@@ -32,8 +33,8 @@ class CheckpointError(Exception):
     state that it is made from.
     """
 
-    result: Any = None
-    state: Any = None
+    result: object = None
+    state: PyTree = None
 
 
 def previous(path: Path) -> Path:
@@ -42,7 +43,7 @@ def previous(path: Path) -> Path:
     return place.with_name(place.name + ".previous")
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Path:
+def write_arrays(path: Path, arrays: dict[str, HostArray], meta: dict[str, Json]) -> Path:
     """Arrays and JSON in one .npz file: complete under its name, or not there at all."""
     stored = {name: np.asarray(a) for name, a in arrays.items()}
     text = json.dumps(meta, sort_keys=True).encode()
@@ -59,7 +60,7 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]
     return path
 
 
-def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_arrays(path: Path) -> tuple[dict[str, HostArray], dict[str, Json]]:
     """What `write_arrays` wrote, with every byte checked. Headers are read before any data."""
     try:
         with open(path, "rb") as file, warnings.catch_warnings(action="ignore"):
@@ -110,7 +111,7 @@ def check_header(member: IO[bytes], length: int) -> None:
         raise ValueError("it holds an array that is not as large as it says.")
 
 
-def is_plain(dtype: np.dtype[Any]) -> bool:
+def is_plain(dtype: np.dtype) -> bool:
     return dtype.kind in PLAIN and 0 < dtype.itemsize <= WIDEST.get(dtype.kind, math.inf)
 
 
@@ -122,14 +123,14 @@ def can_be_read(text: bytes) -> bool:
     return True
 
 
-def described(text: bytes) -> dict[str, Any]:
+def described(text: bytes) -> dict[str, Json]:
     """The description in a file; a ValueError if it is none of ours."""
     if len(text) > LARGEST_META:
         raise ValueError("It is too long.")
     meta = json.loads(text)
     if not isinstance(meta, dict):
         raise ValueError("It is not a table.")
-    level: list[Any] = [meta]
+    level: list[Json] = [meta]
     for _ in range(DEEPEST_META):
         level = [
             part
@@ -142,7 +143,7 @@ def described(text: bytes) -> dict[str, Any]:
     raise ValueError("It is nested too deeply.")
 
 
-def checksum(arrays: dict[str, np.ndarray]) -> bytes:
+def checksum(arrays: dict[str, HostArray]) -> bytes:
     digest = hashlib.sha256()
     for name in sorted(arrays):
         a = np.ascontiguousarray(arrays[name])
@@ -151,15 +152,15 @@ def checksum(arrays: dict[str, np.ndarray]) -> bytes:
     return digest.digest()
 
 
-def save(path: Path, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+def save(path: Path, arrays: dict[str, HostArray], meta: dict[str, Json]) -> None:
     """A checkpoint; the one before it is kept beside it."""
     if path.exists():
         files.keep_as(path, previous(path))  # without links there is one, which is still atomic
     write_arrays(path, arrays, meta)
 
 
-def load(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
-    """(arrays, meta, a sentence if the last checkpoint was damaged and the one before is used)."""
+def load(path: Path) -> tuple[dict[str, HostArray], dict[str, Json], str]:
+    """(arrays, meta, a message if the last checkpoint was damaged and the one before is used)."""
     try:
         return *read_arrays(path), ""
     except CheckpointError as error:

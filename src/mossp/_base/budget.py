@@ -11,7 +11,6 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from mossp._base.interrupt import Interrupt
 
@@ -25,6 +24,8 @@ class UsedUp(Exception):
 class Clock:
     """The seconds of a run, those of an earlier part of it included.
 
+    Examples
+    --------
     >>> Clock(spent=2.0).seconds() >= 2.0
     True
     """
@@ -52,7 +53,7 @@ class Clock:
 class Budget:
     """A clock, the samples that polishing may cost, and who is told what it does.
 
-    Attributes:
+    Attributes
     ----------
     clock
         Shared by all copies of a budget.
@@ -66,7 +67,7 @@ class Budget:
     observer
         Called with what polishing has reached; True asks for an end.
 
-    Examples:
+    Examples
     --------
     >>> budget = Budget(samples=100)
     >>> budget.allow(90)
@@ -114,7 +115,7 @@ class Budget:
         if cost > self.samples:
             raise UsedUp("the gradients were used up")
 
-    def report(self, *seen: Any) -> None:
+    def report(self, *seen: object) -> None:
         """Tell the observer what is done; it may ask for an end."""
         if self.observer is not None and not self.interrupt.stopped and self.observer(*seen):
             self.interrupt.stop()

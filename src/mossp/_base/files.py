@@ -21,6 +21,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Its draft has a random name and is created exclusively: threads, processes and containers that
     write to one path never meet, and the last one wins. A symbolic link is followed.
 
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "a.txt"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request that the run looks at between chunks.
+"""Ctrl-C and SIGTERM as a request that the run reads between chunks.
 
 Python handles a signal between two of its own instructions, so that a signal has to wait while XLA
 compiles; and a run that traces long programs does not look at it for minutes. The system's side of
@@ -13,8 +13,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+
+Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal returns
 
 # Seconds after which a signal that nobody has looked at is answered, and after which a second one
 # that has not ended the run ends the process.
@@ -31,7 +33,7 @@ class Interrupt:
         self.noted: str | None = None  # the name of the first signal
         self.looked_at = False  # by the run, which ends then
         self.stopped = False  # whether a callback asked for an end
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Handler] = {}
         self._pipe: Pipe | None = None
 
     @property

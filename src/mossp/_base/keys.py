@@ -9,10 +9,11 @@ compiled code that draws would take longer to compile than the method itself.
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import cast
 
 import jax
 import numpy as np
+from jax import Array
 
 # Random numbers of BLOCK consecutive steps are drawn at once.
 BLOCK = 4096
@@ -30,7 +31,7 @@ class Purpose(enum.IntEnum):
     TRACE = 6  # rows on which the trace is evaluated
     CHECK = 7  # rows on which the loss is checked to be a mean
     START = 8  # points that replicas start from
-    POLISH = 9  # directions in which the Hessian is looked at
+    POLISH = 9  # directions in which the Hessian is evaluated
 
 
 def generator(
@@ -38,6 +39,8 @@ def generator(
 ) -> np.random.Generator:
     """A generator for one purpose.
 
+    Examples
+    --------
     >>> a = generator(0, Purpose.STEPS, replica=1, number=7).integers(0, 100, 3)
     >>> b = generator(0, Purpose.STEPS, replica=1, number=7).integers(0, 100, 3)
     >>> a.tolist() == b.tolist()
@@ -47,7 +50,7 @@ def generator(
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, number]))
 
 
-def jax_keys(rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Any:
+def jax_keys(rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Array:
     """Keys for jax.random, made without compiling anything."""
-    data: Any = rng.integers(0, 2**32, (*shape, 2), np.uint32)
-    return jax.random.wrap_key_data(data)
+    data = rng.integers(0, 2**32, (*shape, 2), np.uint32)
+    return jax.random.wrap_key_data(cast(Array, data))  # NumPy will do

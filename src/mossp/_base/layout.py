@@ -1,4 +1,4 @@
-"""What a file says of itself, checked against what it should say before any of it is used.
+"""The description in a file, checked against its layout before any of it is used.
 
 A checksum proves that a file is as it was written, not that we wrote it.
 """
@@ -40,10 +40,19 @@ class Maybe:
 def check(value: Any, wanted: Any, where: str = "description") -> None:
     """Raise LayoutError unless the value is what is wanted.
 
-    wanted    float, int, bool, str, dict, list or object, which is anything; None; a tuple of
-              these, any of which will do; Each(...); or a dict of what is wanted under each name,
-              whose names must be there unless it is Maybe(...)
+    Parameters
+    ----------
+    value
+        A part of the description.
+    wanted
+        float, int, bool, str, dict, list or object, which is anything; None; a tuple of these, any
+        of which will do; Each(...); or a dict of what is wanted under each name, whose names must
+        be there unless it is Maybe(...).
+    where : str
+        What the part is called.
 
+    Examples
+    --------
     >>> check({"k": 3, "notes": ["a"], "more": 1}, {"k": int, "notes": Each(str)})
     >>> check({"k": 3.5}, {"k": int})
     Traceback (most recent call last):
@@ -119,6 +128,8 @@ def array(
 
     None in the shape stands for any length.
 
+    Examples
+    --------
     >>> array({"x": np.ones(3)}, "x", "f", (2,))
     Traceback (most recent call last):
     mossp._base.layout.LayoutError: its array 'x' should have the shape (2,), but has (3,)

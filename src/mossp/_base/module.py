@@ -6,16 +6,13 @@ switched on: a float64 array would silently lose half of its digits on the way.
 
 from __future__ import annotations
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.surroundings import fork
-
-PyTree = Any
+from mossp._base.types import PyTree
 
 
 class Stored:
@@ -28,7 +25,7 @@ class Stored:
 def stored(tree: PyTree) -> PyTree:
     """The tree with every array of JAX taken to the host, for a pickle."""
 
-    def store(leaf: Any) -> Any:
+    def store(leaf: object) -> object:
         plain = isinstance(leaf, jax.Array) and isinstance(leaf.dtype, np.dtype)  # no random keys
         return Stored(np.asarray(leaf)) if plain else leaf
 
@@ -44,7 +41,7 @@ def restored(tree: PyTree) -> PyTree:
     if fork.cut_off:
         return jax.tree.map(lambda a: a.values if isinstance(a, Stored) else a, tree)
 
-    def restore(leaf: Any) -> Any:
+    def restore(leaf: object) -> object:
         return jnp.asarray(leaf.values) if isinstance(leaf, Stored) else leaf
 
     with jax.enable_x64(True):
@@ -54,17 +51,19 @@ def restored(tree: PyTree) -> PyTree:
 class Module(eqx.Module):
     """An equinox module that pickle, copy and deepcopy keep bit for bit.
 
+    Examples
+    --------
     >>> class Scaled(Module):
-    ...     factor: Any
+    ...     factor: jax.Array
     >>> with jax.enable_x64(True):
     ...     third = Scaled(jnp.ones(()) / 3)
     >>> third.__getstate__()["factor"].values.dtype
     dtype('float64')
     """
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return dict(vars(stored(self)))
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         vars(self).update(vars(restored(self)))

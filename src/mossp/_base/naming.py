@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mossp._base.printing import counted, quoted
 
@@ -22,9 +22,11 @@ def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return near[0] if near else None
 
 
-def find(text: Any, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
+def find(text: object, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
     """The entry of the table that a text names, and the numbers after its colon.
 
+    Examples
+    --------
     >>> find("mcp:0.1,3", {"mcp": "MCP"}, "regulariser")
     ('MCP', [0.1, 3.0])
     """
@@ -48,7 +50,7 @@ def find(text: Any, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
 
 
 def call(make: Callable[..., T], numbers: list[float], text: str) -> T:
-    """make(*numbers); too few or too many of them are a sentence."""
+    """make(*numbers); ValueError where there are too few or too many of them."""
     try:
         return make(*numbers)
     except TypeError:

@@ -10,18 +10,24 @@ import sys
 import unicodedata
 import warnings
 from pathlib import Path
-from typing import Any
 
-LONGEST = 80  # characters of a name in a sentence
+LONGEST = 80  # characters of a name in a message
 LONG = 10**15  # a whole number from here on is shown by its size
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def printable(text: Any, keep: str = "") -> str:
+def printable(text: object, keep: str = "") -> str:
     r"""The text, with whatever is not printed, or steers a terminal, made visible.
 
-    keep    characters that may stay, such as the end of a line
+    Parameters
+    ----------
+    text
+        Anything that has a text.
+    keep : str
+        Characters that may stay, such as the end of a line.
 
+    Examples
+    --------
     >>> print(printable("red\x1b[31m, NUL\x00, Größe, 体重"))
     red\x1b[31m, NUL\x00, Größe, 体重
     """
@@ -31,27 +37,33 @@ def printable(text: Any, keep: str = "") -> str:
     return "".join(c if _harmless(c) or c in keep else _escaped(c) for c in text)
 
 
-def short(text: Any, longest: int = LONGEST) -> str:
+def short(text: object, longest: int = LONGEST) -> str:
     """The same, and not longer than this: what is left out of the middle is a `…`.
 
+    Examples
+    --------
     >>> short("a" * 450, 12)
     'aaaaaaaa…aaa'
     """
     return printable(_cut(str(text), longest))
 
 
-def quoted(text: Any, longest: int = LONGEST) -> str:
-    """A name or a value in quotes, for a sentence.
+def quoted(text: object, longest: int = LONGEST) -> str:
+    """A name or a value in quotes, for a message.
 
+    Examples
+    --------
     >>> print(quoted("it's"), quoted("b" * 450, 12))
     "it's" 'bbbbbbbb…bbb'
     """
     return repr(_cut(str(text), longest))
 
 
-def shown(value: Any, longest: int = LONGEST) -> str:
-    """What was given, whatever it is, for a sentence: one short line without addresses.
+def shown(value: object, longest: int = LONGEST) -> str:
+    """What was given, whatever it is, for a message: one short line without addresses.
 
+    Examples
+    --------
     >>> print(shown("b" * 450, 12), shown([1.5, None]), shown(10**30), shown(10**400, 12))
     'bbbbbbbb…bbb' [1.5, None] 1e+30 10000000…000
     """
@@ -92,7 +104,7 @@ def warn(text: str) -> None:
 
     Python shows it once for each such line, however often the line is run.
     """
-    here = str(Path(__file__).parent.parent)
+    here = str(Path(__file__).parents[1])  # of the package
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(here):
         level, frame = level + 1, frame.f_back

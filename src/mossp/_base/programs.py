@@ -16,11 +16,16 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
 from mossp._base.printing import warn
+from mossp._base.types import PyTree
+
+Program = Callable[..., PyTree]
+Options = dict[str, Any]  # of jax.jit
+Numbers = tuple[Hashable, ...]  # by their bits
 
 # Programs in all sets together, some 6,000 memory maps and 300 MB: a problem has 12 to 25 programs,
 # each of 60 maps and 3 MB.
@@ -30,8 +35,14 @@ MOST_PROGRAMS = int(os.environ.get("MOSSP_PROGRAMS", "100"))
 MOST_OF_ONE_SET = 500
 # Long programs are compiled without costly optimisations, in half the time.
 QUICKLY = {"compiler_options": {"xla_backend_optimization_level": 0}}
-# A function with so many sets of its own keeps arriving new, which is said.
+# A function with so many sets of its own is new every time, which is warned of.
 MANY_SETS = 20
+
+
+class HasPrograms(Protocol):
+    """What programs need to know of the oracles."""
+
+    def numbers(self) -> Numbers: ...
 
 
 class ProgramSet:
@@ -44,24 +55,24 @@ class ProgramSet:
     def __init__(self, store: Store, origin: str, large: bool) -> None:
         self.origin, self.large = origin, large
         self.said = False  # that they take long to compile
-        self.bound: tuple[Any, ...] | None = None  # numbers that had to be compiled in
+        self.bound: Numbers | None = None  # numbers that had to be compiled in
         self._store = weakref.ref(store)
 
-    def program(self, function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    def program(self, function: Program, options: Options) -> Program:
         store = self._store()
         assert store is not None, "the store of programs is gone"
         jitted = store.programs_of(self)
         if function not in jitted:
             # JAX shares programs between two jits of one function: this one is a new function.
             @functools.wraps(function)
-            def fresh(*args: Any, **kwargs: Any) -> Any:
+            def fresh(*args: PyTree, **kwargs: PyTree) -> PyTree:
                 return function(*args, **kwargs)
 
-            quickly: dict[str, Any] = QUICKLY if self.large else {}
+            quickly: Options = QUICKLY if self.large else {}
             jitted[function] = jax.jit(fresh, **options, **quickly)
         return jitted[function]
 
-    def check(self, oracles: Any) -> None:
+    def check(self, oracles: HasPrograms) -> None:
         """Programs into which numbers were compiled serve these numbers alone."""
         if self.bound is not None and self.bound != oracles.numbers():
             raise RuntimeError(
@@ -77,7 +88,7 @@ class Store:
         self.most = most
         self._names: weakref.WeakValueDictionary[Hashable, ProgramSet]
         self._names = weakref.WeakValueDictionary()  # those in use, or with programs
-        self._programs: collections.OrderedDict[ProgramSet, dict[Any, Any]]
+        self._programs: collections.OrderedDict[ProgramSet, dict[Program, Any]]
         self._programs = collections.OrderedDict()
         self._made: collections.Counter[str] = collections.Counter()
         self._said = False
@@ -91,7 +102,7 @@ class Store:
     def get(
         self,
         key: Hashable,
-        numbers: Callable[[], tuple[Any, ...]],
+        numbers: Callable[[], Numbers],
         origin: str,
         large: bool = False,
     ) -> ProgramSet:
@@ -106,7 +117,7 @@ class Store:
             self._drop(found)
             return found
 
-    def programs_of(self, name: ProgramSet) -> dict[Any, Any]:
+    def programs_of(self, name: ProgramSet) -> dict[Program, Any]:
         """What was compiled for this set; nothing, if it has been dropped."""
         with self._lock:
             if name not in self._programs:
@@ -142,7 +153,7 @@ def compiled(function: Any = None, **options: Any) -> Any:
         return functools.partial(compiled, **options)
 
     @functools.wraps(function)
-    def call(first: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(first: Any, *args: PyTree, **kwargs: PyTree) -> PyTree:
         oracles = getattr(first, "oracles", first)
         programs: ProgramSet = oracles.programs
         programs.check(oracles)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.dtypes import canonicalize_dtype
 
-PyTree = Any
+from mossp._base.types import AnyArray, AnyVector, DType, HostVector, PyTree
 
 
 class Structure(eqx.Module):
     """The shape of a user's x. Every field is static: two equal structures share one program.
 
+    Examples
+    --------
     >>> s = Structure.of({"w": np.zeros((2, 2)), "b": np.zeros(1)})
     >>> s.size, s.slices
     (5, {'b': (0, 1), 'w': (1, 5)})
@@ -47,11 +48,11 @@ class Structure(eqx.Module):
     def is_vector(self) -> bool:
         return self.paths == ("",) and len(self.shapes[0]) == 1
 
-    def ravel(self, tree: PyTree, dtype: Any = np.float64) -> np.ndarray:
+    def ravel(self, tree: PyTree, dtype: DType = np.float64) -> HostVector:
         leaves = jax.tree.leaves(tree)
         return np.concatenate([np.ravel(np.asarray(leaf, dtype)) for leaf in leaves])
 
-    def unravel(self, x: Any) -> PyTree:
+    def unravel(self, x: AnyVector) -> PyTree:
         """The user's x from the vector; works on tracers and on NumPy arrays alike."""
         if self.is_vector:
             return x
@@ -64,13 +65,13 @@ class Structure(eqx.Module):
 class Fixed(eqx.Module):
     """A plain function as a pytree without leaves: `jit` tells two apart by identity."""
 
-    function: Callable[..., Any] = eqx.field(static=True)
+    function: Callable[..., PyTree] = eqx.field(static=True)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> PyTree:
         return self.function(*args)
 
 
-def as_pytree(function: Callable[..., Any]) -> Callable[..., Any]:
+def as_pytree(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """A function that `jit` takes as an argument: its arrays are leaves, the rest is static.
 
     Modules and `jax.tree_util.Partial` carry their arrays as leaves already, so that new values
@@ -81,13 +82,13 @@ def as_pytree(function: Callable[..., Any]) -> Callable[..., Any]:
     return Fixed(function)
 
 
-def with_dtype(tree: PyTree, dtype: Any, *, real: bool = False) -> PyTree:
+def with_dtype(tree: PyTree, dtype: DType, *, real: bool = False) -> PyTree:
     """Numbers become arrays of one type, so that 0.1 and np.float32(0.1) share a program.
 
     Whole numbers stay whole, as indices must, unless all numbers are `real`.
     """
 
-    def convert(leaf: Any) -> Any:
+    def convert(leaf: AnyArray) -> AnyArray:
         if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, jax.Array)):
             return leaf
         if not isinstance(leaf, jax.core.Tracer):

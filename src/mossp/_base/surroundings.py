@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from mossp._base.types import PyTree
 
-def refuse_tracers(*trees: Any) -> None:
+
+def refuse_tracers(*trees: PyTree) -> None:
     """Raise TypeError inside of jit, vmap or grad, where numbers have no values yet."""
     fork.check()
     refuse_traced(*trees, jnp.zeros(()))  # inside of jit the last one is traced as well
 
 
-def refuse_traced(*trees: Any) -> None:
+def refuse_traced(*trees: PyTree) -> None:
     """The same for these alone; JAX is not called, and so it may be in a forked process."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees)):
         raise TypeError(

@@ -1,6 +1,6 @@
 """A user's function as what it computes, so that compiled programs are never out of date.
 
-JAX caches programs by the identity of a function. A global, an attribute or a list that it looks at
+JAX caches programs by the identity of a function. A global, an attribute or a list that it reads
 may change, and JAX does not notice. So every solve traces the user's functions anew (a millisecond
 or two each), and what was traced is what tells programs apart:
 
@@ -21,7 +21,7 @@ import hashlib
 import os
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +32,13 @@ import numpy as np
 from jax.extend import core
 
 from mossp._base.printing import shown
+from mossp._base.types import AnyArray, PyTree
 
-PyTree = Any
+Form = tuple[Hashable, ...]  # what tells programs apart
+Numbers = tuple[AnyArray, ...]
+Atom = Any  # an operand of an equation: a variable, or a number that was written into the code
+Equation = Any
+AnyJaxpr = Any
 
 # Beyond so many scalars they stay in the code: each is an operation of its own in the program.
 MOST_SCALARS = 64
@@ -42,18 +47,19 @@ WITH_OWN_RULES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
 
 
 # Where JAX and this library lie: their own rules do not change while a process lives.
-LIBRARIES = (f" at {Path(jax.__file__).parent}{os.sep}", f" at {Path(__file__).parent}{os.sep}")
+FOLDERS = (Path(jax.__file__).parent, Path(__file__).parents[1])
+LIBRARIES = tuple(f" at {folder}{os.sep}" for folder in FOLDERS)
 
 
 class Trace(NamedTuple):
     """A function at given shapes."""
 
-    closed: Any  # its jaxpr
-    out: Any  # structure of what it returns
-    form: tuple[Any, ...]  # the equations, without the numbers
-    numbers: tuple[Any, ...]  # constants, then scalars in the order of the equations
+    closed: AnyJaxpr  # its jaxpr
+    out: jax.tree_util.PyTreeDef  # structure of what it returns
+    form: Form  # the equations, without the numbers
+    numbers: Numbers  # constants, then scalars in the order of the equations
 
-    def evaluate(self, numbers: Any, args: list[Any]) -> PyTree:
+    def evaluate(self, numbers: Sequence[AnyArray], args: list[AnyArray]) -> PyTree:
         """The function, with other numbers in place of its own."""
         jaxpr = self.closed.jaxpr
         new = core.gensym()
@@ -85,13 +91,13 @@ class Kept:
         return self._copies.setdefault(id(constant), (constant, constant.copy()))[1]
 
 
-def trace(function: Callable[..., Any], *args: PyTree, kept: Kept | None = None) -> Trace:
+def trace(function: Callable[..., PyTree], *args: PyTree, kept: Kept | None = None) -> Trace:
     """What the function computes now. Python's whole numbers among the arguments are static."""
     leaves, treedef = jax.tree.flatten(args)
     arrays = [leaf for leaf in leaves if not isinstance(leaf, int)]
-    out: list[Any] = []
+    out: list[jax.tree_util.PyTreeDef] = []
 
-    def fresh(*arrays: Any) -> list[Any]:  # a function that JAX has never seen
+    def fresh(*arrays: AnyArray) -> list[AnyArray]:  # a function that JAX has never seen
         rest = iter(arrays)
         given = [leaf if isinstance(leaf, int) else next(rest) for leaf in leaves]
         values, structure = jax.tree.flatten(function(*jax.tree.unflatten(treedef, given)))
@@ -112,25 +118,25 @@ def trace(function: Callable[..., Any], *args: PyTree, kept: Kept | None = None)
     return Trace(closed, out[-1], form_of(closed.jaxpr, open_=True), (*constants, *scalars))
 
 
-def is_number(atom: Any) -> bool:
+def is_number(atom: Atom) -> bool:
     """Whether an operand of an equation is a real number that was written into the code."""
-    aval: Any = atom.aval
+    aval = atom.aval
     return isinstance(atom, core.Literal) and np.issubdtype(aval.dtype, np.floating)
 
 
-def form_of(jaxpr: Any, open_: bool = False) -> tuple[Any, ...]:
+def form_of(jaxpr: AnyJaxpr, open_: bool = False) -> Form:
     """The equations as a value that compares equal where they compute the same.
 
     `open_`: real numbers in it are left out.
     """
-    order: dict[Any, int] = {}
+    order: dict[Atom, int] = {}
 
-    def name(atom: Any) -> Any:
+    def name(atom: Atom) -> Hashable:
         if isinstance(atom, core.Literal):
             return "number" if open_ and is_number(atom) else described(atom.val)
         return order.setdefault(atom, len(order))
 
-    def typed(atoms: Any) -> tuple[Any, ...]:
+    def typed(atoms: Iterable[Atom]) -> Form:
         return tuple((name(a), str(a.aval)) for a in atoms)
 
     inputs = typed([*jaxpr.constvars, *jaxpr.invars])
@@ -141,10 +147,10 @@ def form_of(jaxpr: Any, open_: bool = False) -> tuple[Any, ...]:
     return (inputs, equations, typed(jaxpr.outvars))
 
 
-def params_of(eqn: Any) -> tuple[Any, ...]:
+def params_of(eqn: Equation) -> Form:
     plain = (core.ClosedJaxpr, core.Jaxpr, bool, int, str, tuple, type(None))
 
-    def shown(key: str, value: Any) -> Any:
+    def shown(key: str, value: object) -> Hashable:
         """A rule of differentiation is a new object at every trace: derivatives show what it is."""
         inner = type(value).__name__ == "WrappedFun"  # what a rule is inside of JAX
         rule = eqn.primitive.name in WITH_OWN_RULES and not isinstance(value, plain)
@@ -153,7 +159,7 @@ def params_of(eqn: Any) -> tuple[Any, ...]:
     return tuple((key, shown(key, value)) for key, value in sorted(eqn.params.items()))
 
 
-def described(value: Any) -> Any:
+def described(value: object) -> Hashable:
     """A value that can be compared: by content where there is one, else by identity."""
     if isinstance(value, core.ClosedJaxpr):
         return (form_of(value.jaxpr), tuple(map(described, value.consts)))
@@ -179,7 +185,7 @@ def described(value: Any) -> Any:
 class Same:
     """An object that is equal to itself alone."""
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing: object) -> None:
         self.thing = thing
 
     def __hash__(self) -> int:
@@ -189,7 +195,7 @@ class Same:
         return isinstance(other, Same) and self.thing is other.thing
 
 
-def held_by(value: Any) -> Any:
+def held_by(value: object) -> Hashable:
     """A callback into Python: the same code with the very same objects in it.
 
     JAX wraps it in new functions at every trace.
@@ -209,19 +215,19 @@ def held_by(value: Any) -> Any:
     return value if plain else Same(value)
 
 
-def unwrapped(function: types.FunctionType, cell: Any) -> Any:
+def unwrapped(function: types.FunctionType, cell: types.CellType) -> object:
     """What a function holds; a dict of JAX's own, made anew for every wrapper, by its contents."""
     held, ours = cell.cell_contents, function.__code__.co_filename.startswith(LIBRARIES[0][4:])
     return tuple(held.items()) if ours and isinstance(held, dict) else held
 
 
-def digest(array: Any) -> tuple[Any, ...]:
+def digest(array: AnyArray) -> Form:
     """An array by its bytes."""
     a = np.ascontiguousarray(array)
     return (a.dtype.str, a.shape, hashlib.sha256(a.tobytes()).digest())
 
 
-def inner_jaxprs(jaxpr: Any) -> Iterator[Any]:
+def inner_jaxprs(jaxpr: AnyJaxpr) -> Iterator[AnyJaxpr]:
     """A jaxpr and all that it calls."""
     yield jaxpr
     for eqn in jaxpr.eqns:
@@ -240,7 +246,7 @@ def has_own_rules(traced: Trace) -> bool:
     return any(eqn.primitive.name in WITH_OWN_RULES and not of_a_library(eqn) for eqn in every)
 
 
-def of_a_library(eqn: Any) -> bool:
+def of_a_library(eqn: Equation) -> bool:
     """Whether a function with a rule was written in JAX or here, where rules do not change."""
     try:
         source = str(eqn.params["call_jaxpr"].jaxpr.debug_info.func_src_info)
@@ -252,16 +258,16 @@ def of_a_library(eqn: Any) -> bool:
 class Probed(NamedTuple):
     """A user's function as it is now."""
 
-    function: Callable[..., Any]  # of the arrays of a module, and of its arguments
+    function: Callable[..., PyTree]  # of the arrays of a module, and of its arguments
     arrays: PyTree  # of a module or a Partial: its leaves
     traces: tuple[Trace, ...]  # at one or two sizes of a batch
     hoisted: tuple[int, ...]  # places of the numbers that are arguments of programs
-    form: tuple[Any, ...]  # all that tells programs apart
+    form: Form  # all that tells programs apart
     kept: Kept
     origin: str  # where the function comes from, for people
 
     @property
-    def numbers(self) -> tuple[Any, ...]:
+    def numbers(self) -> Numbers:
         """The user's own numbers."""
         return tuple(self.traces[0].numbers[i] for i in self.hoisted)
 
@@ -278,7 +284,9 @@ class Probed(NamedTuple):
 
 
 def probe(
-    function: Any, arguments: list[tuple[PyTree, ...]], convert: Callable[[Any], Any]
+    function: Callable[..., PyTree],
+    arguments: list[tuple[PyTree, ...]],
+    convert: Callable[[PyTree], PyTree],
 ) -> Probed:
     """Trace a function at given arguments; `convert` brings the arrays of a module to one type."""
     arrays, rest = eqx.partition(function, is_number_or_array)
@@ -300,20 +308,22 @@ def probe(
     return Probed(call, arrays, traces, places, form, kept, origin(function))
 
 
-def forms_of_derivatives(call: Callable[..., Any], arrays: PyTree, x: PyTree, *rest: PyTree) -> Any:
+def forms_of_derivatives(
+    call: Callable[..., PyTree], arrays: PyTree, x: PyTree, *rest: PyTree
+) -> Form:
     """The first and second derivative in x of the sum of all that a function returns."""
 
-    def total(x: PyTree, arrays: PyTree, *rest: PyTree) -> Any:
+    def total(x: PyTree, arrays: PyTree, *rest: PyTree) -> AnyArray:
         return sum(leaf.sum() for leaf in jax.tree.leaves(call(arrays, x, *rest)))
 
-    def curvature(x: PyTree, *rest: PyTree) -> Any:
+    def curvature(x: PyTree, *rest: PyTree) -> PyTree:
         return jax.jvp(lambda x: jax.grad(total)(x, *rest), (x,), (x,))[1]
 
     found = [trace(derivative, x, arrays, *rest) for derivative in (jax.grad(total), curvature)]
     return tuple((t.form, tuple(map(described, t.numbers))) for t in found)
 
 
-def origin(function: Any) -> str:
+def origin(function: Callable[..., PyTree]) -> str:
     """A function by its name and the place where it was written."""
     inner = getattr(function, "func", function)
     code = getattr(inner, "__code__", None)
@@ -321,11 +331,11 @@ def origin(function: Any) -> str:
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
 
 
-def is_number_or_array(leaf: Any) -> bool:
+def is_number_or_array(leaf: object) -> bool:
     return isinstance(leaf, (bool, int, float, np.ndarray, np.generic, jax.Array))
 
 
-def is_returnable(leaf: Any) -> bool:
+def is_returnable(leaf: object) -> bool:
     """Whether JAX takes it as a value of a function: no text, no dates, no objects."""
     if isinstance(leaf, (np.ndarray, np.generic)):
         return leaf.dtype.kind == "b" or jnp.issubdtype(leaf.dtype, np.number)
@@ -338,12 +348,12 @@ class Code:
     It remembers what it traced, so that a run sees one function from its beginning to its end.
     """
 
-    def __init__(self, probed: Probed, programs: Any, part: str) -> None:
+    def __init__(self, probed: Probed, programs: Hashable, part: str) -> None:
         self.probed, self.programs, self.part = probed, programs, part
-        self.traces: dict[Any, Trace] = {}
+        self.traces: dict[Hashable, Trace] = {}
         self.inlined = False  # whether some batch size has numbers at other places than the probes
 
-    def at(self, leaves: list[Any], treedef: Any) -> Trace:
+    def at(self, leaves: list[AnyArray], treedef: jax.tree_util.PyTreeDef) -> Trace:
         """The trace for arguments of these shapes."""
         kinds = tuple(leaf if isinstance(leaf, int) else jax.typeof(leaf) for leaf in leaves)
         key = (treedef, kinds)
@@ -356,7 +366,7 @@ class Code:
             self.traces[key] = trace(self.probed.function, *args, kept=kept)
         return self.traces[key]
 
-    def evaluate(self, numbers: tuple[Any, ...], *args: PyTree) -> PyTree:
+    def evaluate(self, numbers: Numbers, *args: PyTree) -> PyTree:
         leaves, treedef = jax.tree.flatten(args)
         traced = self.at(leaves, treedef)
         values, probed = list(traced.numbers), self.probed
@@ -392,7 +402,7 @@ class Name:
 class Function:
     """A user's function as an argument of compiled programs: its arrays and numbers are leaves."""
 
-    def __init__(self, arrays: PyTree, numbers: tuple[Any, ...], code: Code | None) -> None:
+    def __init__(self, arrays: PyTree, numbers: Numbers, code: Code | None) -> None:
         self.arrays = arrays  # of a module or a Partial
         self.numbers, self.code = numbers, code
 
@@ -400,11 +410,11 @@ class Function:
         assert self.code is not None, "the problem that this function belongs to is gone"
         return self.code.evaluate(self.numbers, self.arrays, *args)
 
-    def tree_flatten(self) -> tuple[Any, Any]:
+    def tree_flatten(self) -> tuple[tuple[PyTree, Numbers], Name | None]:
         return (self.arrays, self.numbers), None if self.code is None else Name(self.code)
 
     @classmethod
-    def tree_unflatten(cls, name: Name | None, leaves: Any) -> Function:
+    def tree_unflatten(cls, name: Name | None, leaves: tuple[PyTree, Numbers]) -> Function:
         arrays, numbers = leaves
         return cls(arrays, numbers, None if name is None else name.code())
 
@@ -421,7 +431,7 @@ def hoisted(probes: tuple[Trace, ...]) -> tuple[int, ...]:
     return tuple(places)
 
 
-def same_bits(a: Any, b: Any) -> bool:
+def same_bits(a: AnyArray, b: AnyArray) -> bool:
     if a is b:
         return True
     a, b = np.asarray(a), np.asarray(b)

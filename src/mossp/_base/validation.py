@@ -9,29 +9,34 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.printing import shown
+from mossp._base.types import AnyArray, AnyNumber, HostArray
 
-Holds = Callable[[Any], Any]  # whether a number is inside; of an array, entry by entry
+T = TypeVar("T")
+
+Holds = Callable[[AnyArray], AnyArray]  # whether a number is inside; of an array, entry by entry
 
 MOST_COUNTED = 2**40  # steps, samples, replicas: nobody waits for more
 
 
-def is_real(value: Any) -> bool:
-    """Whether it is a number of Python or NumPy; durations and truth values say they are."""
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether it is a number of Python or NumPy; durations and truth values claim to be one."""
     return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.timedelta64))
 
 
-def real(value: Any) -> Any:
+def real(value: AnyNumber) -> AnyNumber:
     """A whole number or a fraction as a float, so that lam = 1 and lam = 0.5 share a program.
 
     What is no number stays as it is, for the check that follows.
 
+    Examples
+    --------
     >>> real(3), real("3")
     (3.0, '3')
     """
@@ -39,19 +44,19 @@ def real(value: Any) -> Any:
     return _float(value, otherwise=value) if rational else value
 
 
-def integral(value: Any) -> Any:
+def integral(value: AnyNumber) -> AnyNumber:
     """A whole number of any type, or a fraction that is one, as an int; the rest as it is."""
     rational = is_real(value) and isinstance(value, numbers.Rational)
     return int(value) if rational and value % 1 == 0 else value
 
 
-def number(value: Any) -> Any:
+def number(value: AnyNumber) -> AnyNumber:
     """The same, and a float for an array of one number without an axis."""
     array = concrete(value)
     return float(array) if array is not None and array.ndim == 0 else value
 
 
-def reals(value: Any) -> Any:
+def reals(value: AnyNumber) -> AnyNumber:
     """The same, and an array for a list of numbers."""
     if isinstance(value, (list, tuple)):
         parts = [concrete(part) for part in value]
@@ -60,7 +65,7 @@ def reals(value: Any) -> Any:
     return real(value)
 
 
-def concrete(value: Any) -> np.ndarray | None:
+def concrete(value: object) -> HostArray | None:
     """Real numbers as a NumPy array; None for anything else, and for what has no value yet."""
     if isinstance(value, jax.core.Tracer):
         return None
@@ -77,7 +82,7 @@ def concrete(value: Any) -> np.ndarray | None:
 
 
 def is_number(
-    value: Any, holds: Holds | None = None, *, several: bool = False, finite: bool = True
+    value: object, holds: Holds | None = None, *, several: bool = False, finite: bool = True
 ) -> bool:
     """Whether it is a number (`several`: or an array of them), each finite, for which it holds."""
     if isinstance(value, jax.core.Tracer):
@@ -91,17 +96,19 @@ def is_number(
         return holds is None or bool(np.all(holds(array)))
 
 
-def is_weight(alpha: Any) -> Any:
+def is_weight(alpha: AnyNumber) -> AnyArray:
     """Whether it can weigh what is new against what was there before."""
     return (alpha > 0) & (alpha <= 1)
 
 
 def require(
-    owner: object, name: str, value: Any, needs: str, holds: Holds, *,
+    owner: object, name: str, value: object, needs: str, holds: Holds, *,
     several: bool = False, finite: bool = True,
 ) -> None:  # fmt: skip
     """Raise a ValueError unless `value` is a number for which `holds`.
 
+    Examples
+    --------
     >>> require(np.ones(1), "mu", 0.0, "mu > 0", lambda mu: mu > 0)
     Traceback (most recent call last):
     ValueError: ndarray needs mu > 0, but mu = 0.0 was given.
@@ -120,7 +127,39 @@ def require(
     )
 
 
-def whole(name: str, value: Any, least: int, most: int = MOST_COUNTED) -> int:
+def require_positive(owner: object, name: str, value: object) -> None:
+    """Raise ValueError unless `value` is a positive, finite number, or an array of them."""
+    needs = f"a positive, finite {name}"
+    require(owner, name, value, needs, lambda given: given > 0, several=True)
+
+
+def require_shape(name: str, field: str, value: AnyArray, shape: tuple[int | str, ...]) -> None:
+    """Raise ValueError unless the shape is this one; a letter in it stands for any length."""
+    given = np.shape(value)
+    if len(given) == len(shape) and all(
+        isinstance(need, str) or need == have for need, have in zip(shape, given, strict=True)
+    ):
+        return
+    need = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+    raise ValueError(f"{name} needs {field} of shape ({need}), but {field} has shape {given}.")
+
+
+def require_finite(name: str, field: str, value: object) -> None:
+    """Raise ValueError unless all numbers are real and finite; what is traced has no values yet."""
+    if isinstance(value, jax.core.Tracer):
+        return
+    array = concrete(value)
+    if array is None:
+        raise ValueError(f"{name} needs real numbers, but {field} = {shown(value)} was given.")
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = f" at index {tuple(map(int, np.argwhere(bad)[0]))}" if bad.ndim else ""
+        raise ValueError(
+            f"{name} needs finite numbers, but {field} holds NaN or an infinite value{where}."
+        )
+
+
+def whole(name: str, value: object, least: int, most: int = MOST_COUNTED) -> int:
     """A whole number in a range, as an int."""
     if not is_real(value) or value % 1 != 0:
         raise TypeError(f"{name} must be a whole number, but {shown(value)} was given.")
@@ -132,7 +171,7 @@ def whole(name: str, value: Any, least: int, most: int = MOST_COUNTED) -> int:
     return count
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
     """A positive and finite number, as a float."""
     if not is_real(value):
         raise TypeError(f"{name} must be a number, but {shown(value)} was given.")
@@ -142,18 +181,18 @@ def positive(name: str, value: Any) -> float:
     return found
 
 
-def is_choice(value: Any, choices: Sequence[Any]) -> bool:
+def is_choice(value: object, choices: Sequence[object]) -> bool:
     """Whether it is one of these; an array, which answers == entry by entry, is none of them."""
     plain = value is None or isinstance(value, (bool, int, str, np.bool_))
     return plain and value in choices
 
 
-def hides_entries(value: Any) -> bool:
+def hides_entries(value: object) -> bool:
     """Whether it is a masked array with entries that are missing, which np.asarray would show."""
     return isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any())
 
 
-def _float(value: Any, otherwise: Any) -> Any:
+def _float(value: AnyNumber, otherwise: T) -> float | T:
     try:
         return float(value)
     except OverflowError:  # 10**400

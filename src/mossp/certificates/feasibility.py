@@ -8,7 +8,7 @@ than variables, so that its step is taken in the space of the constraints:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,20 @@ import numpy as np
 from mossp._base import keys
 from mossp._base.programs import compiled
 from mossp._base.structure import Structure
+from mossp._base.types import (
+    AnyVector,
+    ConstraintValues,
+    HostJacobian,
+    HostMultipliers,
+    HostVector,
+    HostVectors,
+    Jacobian,
+    PyTree,
+    Vector,
+)
 from mossp.oracles import Oracles
 from mossp.problem import Problem, check_problem, checked_point
-
-Vector = Any
+from mossp.regularizers import Regularizer
 
 STUCK = 1e-6  # ||J c|| <= STUCK ||c||: a stationary point of the violation
 ITERATIONS = 200
@@ -31,51 +41,54 @@ MOST_NAMED = 6  # constraints in one sentence
 
 
 @compiled
-def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[Any, Any]:
-    """c(x) and its Jacobian, one row a constraint. Used outside of the loop only."""
+def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[ConstraintValues, Jacobian]:
+    """c(x) and its Jacobian, one row per constraint. Used outside of the loop only."""
     c, pullback = jax.vjp(oracles.c, x)
     return c, jax.vmap(lambda e: pullback(e)[0])(jnp.eye(oracles.m, dtype=x.dtype))
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def violation(oracles: Oracles, x: Vector) -> float:
+def violation(oracles: Oracles, x: AnyVector) -> float:
     """||(c_E(x), [c_I(x)]_+)||."""
     c = np.asarray(constraints_and_jacobian(oracles, jnp.asarray(x))[0])
-    return float(np.linalg.norm(np.where(np.arange(oracles.m) < oracles.m_E, c, np.maximum(c, 0))))
+    return float(np.linalg.norm(oracles.positive_part(c)))
 
 
-def on_host(oracles: Oracles) -> Any:
+def on_host(oracles: Oracles) -> Regularizer:
     """The regulariser with NumPy numbers: its methods then run in NumPy and compile nothing."""
     return jax.tree.map(np.asarray, oracles.regularizer)
 
 
-def into_domain(regularizer: Any, x: np.ndarray) -> np.ndarray:
+def into_domain(regularizer: Regularizer, x: HostVector) -> HostVector:
     """The nearest point of dom h: prox_{mu h} for mu -> 0."""
     return np.asarray(regularizer.prox_h(x, 1e-30), np.float64)
 
 
 class Restoration(NamedTuple):
-    x: np.ndarray
+    x: HostVector
     violation: float
     stuck: bool  # at a stationary point of the violation that is not feasible, or on a plateau
     finite: bool  # whether c and J were finite all along
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a trial point that overflows is not taken
-def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> Restoration:
+def reduce_violation(
+    oracles: Oracles, x: AnyVector, free: HostVector, enough: float
+) -> Restoration:
     """Levenberg-Marquardt over the free coordinates until the violation is at most `enough`."""
-    m_E, regularizer = oracles.m_E, on_host(oracles)
+    regularizer = on_host(oracles)
     dtype = jax.dtypes.canonicalize_dtype(np.float64)  # float32 where that is worked in
 
-    def look(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(x: HostVector) -> tuple[HostMultipliers, HostJacobian]:
+        """(c_E, [c_I]_+) and the rows of the Jacobian that belong to what is violated."""
         c, J = (
             np.array(a, np.float64)
             for a in constraints_and_jacobian(oracles, jnp.asarray(x, dtype))
         )
-        felt = (np.arange(len(c)) < m_E) | (c > 0)
-        return np.where(felt, c, 0.0), J * felt[:, None] * free
+        counts = oracles.is_equality | (c > 0)
+        return np.where(counts, c, 0.0), J * counts[:, None] * free
 
-    def steepness(x: np.ndarray, v: np.ndarray, J: np.ndarray) -> float:
+    def steepness(x: HostVector, v: HostMultipliers, J: HostJacobian) -> float:
         """||J v||, without the part that leads out of dom h."""
         pull = v @ J
         if regularizer.finite:
@@ -84,7 +97,7 @@ def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> R
         return float(np.linalg.norm(x - into_domain(regularizer, x - t * pull))) / t
 
     x = into_domain(regularizer, np.asarray(x, np.float64))
-    v, J = look(x)
+    v, J = evaluate(x)
     if not (np.isfinite(v).all() and np.isfinite(J).all()):
         return Restoration(x, float("inf"), False, False)
     nu, exhausted, halfway = 1e-8, False, np.inf
@@ -97,7 +110,7 @@ def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> R
         damped = normal + nu * max(np.trace(normal), 1e-300) / len(v) * np.eye(len(v))
         step = -np.linalg.lstsq(damped, v, rcond=None)[0] @ J
         trial = into_domain(regularizer, x + step)
-        v1, J1 = look(trial)
+        v1, J1 = evaluate(trial)
         better = np.isfinite(v1).all() and np.isfinite(J1).all() and np.linalg.norm(v1) < length
         if better:
             x, v, J, nu = trial, v1, J1, max(nu / 10, 1e-14)
@@ -117,15 +130,15 @@ def reduce_violation(oracles: Oracles, x: Vector, free: Any, enough: float) -> R
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def conflict(oracles: Oracles, x: Vector) -> str:
-    """A sentence that names the constraints behind a stationary point of the violation.
+def conflict(oracles: Oracles, x: AnyVector) -> str:
+    """A message that names the constraints behind a stationary point of the violation.
 
     There sum_j v_j grad c_j = 0 with v = (c_E, [c_I]_+), the multipliers of the feasibility
     problem: the rows that pull, ||v_j grad c_j|| > 0, pull against each other. A row that hardly
     pulls is not named, and where the sum is not 0, the boundary of dom h makes up for the rest.
     """
     c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, jnp.asarray(x)))
-    v = np.where(np.arange(oracles.m) < oracles.m_E, c, np.maximum(c, 0))
+    v = oracles.positive_part(c)
     pull = np.abs(v) * np.linalg.norm(J, axis=1)
     strength = pull.max()
     # Where nothing pulls, as at a minimum of x**2 + 1 <= 0, what is violated is the whole of it.
@@ -143,7 +156,7 @@ def conflict(oracles: Oracles, x: Vector) -> str:
     return f"Near this point {listed} {what}{bounds}: relax what is asked, or try another start."
 
 
-def phase_one(oracles: Oracles, x0: Vector, enough: float, seed: Any = 0) -> Restoration:
+def phase_one(oracles: Oracles, x0: AnyVector, enough: float, seed: int = 0) -> Restoration:
     """A start with violation <= enough if one is found, else the best point met.
 
     Where J c is nearly 0 and c is not, as at x0 = 0 on the sphere, the start is perturbed.
@@ -165,9 +178,9 @@ def phase_one(oracles: Oracles, x0: Vector, enough: float, seed: Any = 0) -> Res
 
 
 def different_starts(
-    oracles: Oracles, x: Vector, count: int, enough: float, seed: Any = 0
-) -> np.ndarray:
-    """`count` starts, one a row: x itself, then points around it and anywhere, made feasible.
+    oracles: Oracles, x: AnyVector, count: int, enough: float, seed: int = 0
+) -> HostVectors:
+    """`count` starts, one per row: x itself, then points around it and anywhere, made feasible.
 
     With e a standard normal vector and s = max(||x||, 1) / sqrt(n), by turns x + s e / 2 and s e;
     phase one takes each to the feasible set where it can, and else it stays where it was drawn.
@@ -183,12 +196,26 @@ def different_starts(
     return np.array(found)
 
 
-def restore(problem: Problem, x: Any) -> Any:
+def restore(problem: Problem, x: PyTree) -> PyTree:
     """The feasible point reached from x by Gauss-Newton over the nonzero entries of x.
 
-    Zeros stay zeros, so that a sparse point stays as sparse as it is. Where the support cannot
-    carry a feasible point, the point of least violation that was met is returned: look at it.
+    Zeros stay zeros, so that a sparse point stays as sparse as it is.
 
+    Parameters
+    ----------
+    problem : Problem
+        Whose constraints are to hold.
+    x : array or pytree of arrays
+        Where to begin.
+
+    Returns
+    -------
+    array or pytree of arrays
+        Where the support cannot carry a feasible point, the point of least violation that was met:
+        evaluate the constraints there.
+
+    Examples
+    --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
     >>> mossp.restore(problem, np.array([0.9, 0.0])).tolist()

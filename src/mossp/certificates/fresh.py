@@ -11,35 +11,27 @@ none. So long as the samples leave it open whether x is a KKT point at tol,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 
 from mossp._base.programs import compiled
-from mossp.certificates.certificate import (
-    Certificate,
-    Residuals,
-    block_shape,
-    certificate,
-    length_of_mean,
-    value_and_gradients,
-)
+from mossp._base.types import AnyVector, Draws, Vector, Vectors
+from mossp.certificates.blocks import block_shape, length_of_mean, value_and_gradients
+from mossp.certificates.certificate import Certificate, certificate
+from mossp.certificates.residuals import Residuals
 from mossp.certificates.stationarity import certificate_at, shortest_residual
 from mossp.oracles import Oracles
 
-PyTree = Any
-Vector = Any
-
-More = Callable[[int], PyTree]  # the draws of a number >= 1: as many as before, or None
+More = Callable[[int], Draws]  # the draws of a number >= 1: as many as before, or None
 
 
 @compiled(static_argnames="batch_size")
-def _gradients(oracles: Oracles, x: Vector, draws: PyTree, *, batch_size: int) -> Vector:
+def _gradients(oracles: Oracles, x: Vector, draws: Draws, *, batch_size: int) -> Vectors:
     return value_and_gradients(oracles, x, draws, batch_size)[1]
 
 
-def sample_count(draws: PyTree, batch_size: int) -> int:
+def sample_count(draws: Draws, batch_size: int) -> int:
     """Samples in blocks of equal size."""
     if not jax.tree.leaves(draws):
         return 0
@@ -48,7 +40,7 @@ def sample_count(draws: PyTree, batch_size: int) -> int:
 
 
 def decided(
-    oracles: Oracles, x: Vector, r: Residuals, samples: int, more: More, most: int, tol: float,
+    oracles: Oracles, x: AnyVector, r: Residuals, samples: int, more: More, most: int, tol: float,
     batch_size: int,
 ) -> Certificate:  # fmt: skip
     """The strongest certificate that at most `most` samples give; r is of the first `samples`."""

@@ -7,7 +7,6 @@ smooth where it is used, can still give wrong gradients.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,7 @@ from jax import lax
 from mossp._base import keys
 from mossp._base.printing import quoted
 from mossp._base.structure import Structure
+from mossp._base.types import HostArray, HostMultipliers, Index, PyTree, Scalar, Vector
 from mossp.oracles import Oracles
 from mossp.problem import Problem
 
@@ -24,11 +24,24 @@ ROWS = 256  # of the data, on which the loss is checked
 COORDINATES = 500  # checked at the most, chosen at random
 
 
-def check_gradients(problem: Problem, x: Any, *, tol: float = 1e-5, seed: int = 0) -> None:
+def check_gradients(problem: Problem, x: PyTree, *, tol: float = 1e-5, seed: int = 0) -> None:
     """Raise ValueError where a derivative of the loss or of a constraint is wrong at x.
 
     Central differences in float64, relative to the size of the gradient; the worst entry is named.
 
+    Parameters
+    ----------
+    problem : Problem
+        Whose loss and constraints are differentiated.
+    x : array or pytree of arrays
+        The point.
+    tol : float
+        Relative difference that is accepted.
+    seed : int
+        Chooses the entries that are compared where there are many.
+
+    Examples
+    --------
     >>> import jax, jax.numpy as jnp, numpy as np, mossp
     >>> mossp.check_gradients(mossp.Problem(loss=lambda x: jnp.sum(x**3)), np.array([1.0, 2.0]))
     >>> @jax.custom_jvp
@@ -53,20 +66,27 @@ def check_gradients(problem: Problem, x: Any, *, tol: float = 1e-5, seed: int = 
             compare(name, combined, structure, point, chosen, tol)
 
 
-def constraint_weights(oracles: Oracles, rng: np.random.Generator) -> list[tuple[str, Any]]:
+def constraint_weights(
+    oracles: Oracles, rng: np.random.Generator
+) -> list[tuple[str, HostMultipliers]]:
     """A random combination of the rows of each kind: wrong rows do not cancel in it."""
     weights = rng.uniform(0.5, 1.5, oracles.m) * rng.choice([-1.0, 1.0], oracles.m)
-    is_equality = np.arange(oracles.m) < oracles.m_E
+    is_equality = oracles.is_equality
     kinds = (("equality constraint", is_equality), ("inequality constraint", ~is_equality))
     return [(name, weights * rows) for name, rows in kinds if rows.any()]
 
 
 def compare(
-    name: str, function: Callable[[Any], Any], structure: Structure, x: Any, chosen: Any, tol: float
+    name: str,
+    function: Callable[[Vector], Scalar],
+    structure: Structure,
+    x: Vector,
+    chosen: HostArray,
+    tol: float,
 ) -> None:
     g = np.asarray(jax.grad(function)(x))[chosen]
 
-    def difference(i: Any) -> Any:
+    def difference(i: Index) -> Scalar:
         h = 1e-5 * jnp.maximum(1.0, jnp.abs(x[i]))
         e = jnp.zeros_like(x).at[i].set(h)
         return (function(x + e) - function(x - e)) / (2 * h)

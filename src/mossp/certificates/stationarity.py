@@ -7,8 +7,6 @@ a Gauss-Newton method on w - P_S(w) ends after a few steps.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,23 +14,45 @@ import scipy.optimize
 
 from mossp._base.programs import compiled
 from mossp._base.structure import Structure
-from mossp.certificates.certificate import Certificate, scale_fields, scales
+from mossp._base.types import (
+    AnyVector,
+    HostArray,
+    HostMultipliers,
+    HostVector,
+    Jacobian,
+    PyTree,
+    Vector,
+)
+from mossp.certificates.certificate import Certificate, certificate
 from mossp.certificates.feasibility import constraints_and_jacobian, on_host
+from mossp.certificates.residuals import assembled
 from mossp.oracles import Oracles
 from mossp.problem import Problem, check_problem, checked_point
-
-Vector = Any
 
 ACTIVE = 1e-6  # an inequality with c_I >= -ACTIVE may have a multiplier
 MOST_STEPS = 100
 FEW = 32  # multipliers that are differentiated one by one
 
 
-def stationarity(problem: Problem, x: Any) -> float:
-    """dist(0, grad f(x) + J(x) q + dh(x) - dg(x)) for any point x from any solver.
+def stationarity(problem: Problem, x: PyTree) -> float:
+    """Distance of 0 from `grad f(x) + J(x) q + dh(x) - dg(x)`, for any x from any solver.
 
-    The multipliers of inequalities are nonnegative, and zero where c_I(x) < -1e-6.
+    The multipliers of inequalities are nonnegative, and zero where `c_I(x) < -1e-6`.
 
+    Parameters
+    ----------
+    problem : Problem
+        With data that have a full gradient: no Sampler and no Stream.
+    x : array or pytree of arrays
+        The point.
+
+    Returns
+    -------
+    float
+        The shortest distance over all multipliers q.
+
+    Examples
+    --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
     >>> mossp.stationarity(problem, np.array([-1.0, 0.0]))
@@ -60,21 +80,23 @@ def full_gradient(oracles: Oracles, x: Vector) -> Vector:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[np.ndarray, np.ndarray]:
+def shortest_residual(
+    oracles: Oracles, x: AnyVector, g: AnyVector
+) -> tuple[HostVector, HostMultipliers]:
     """(the shortest -u, the multipliers q that attain it)."""
     c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, x))
     x, g, regularizer = np.asarray(x, np.float64), np.asarray(g, np.float64), on_host(oracles)
-    is_equality = np.arange(oracles.m) < oracles.m_E
+    is_equality = oracles.is_equality
     rows = is_equality | (c >= -ACTIVE)
     J, least, q = J[rows], np.where(is_equality, -np.inf, 0.0)[rows], np.zeros(rows.sum())
 
-    def residual(q: np.ndarray) -> np.ndarray:
+    def residual(q: HostArray) -> HostVector:
         """w - P_S(w)."""
         w = -(g + q @ J)
         return w - np.asarray(regularizer.nearest(x, w))
 
-    def derivative(q: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Of the residual, one column a multiplier. The pieces are linear: differences will do."""
+    def derivative(q: HostArray, r: HostVector) -> HostArray:
+        """Of the residual, a column per multiplier. The pieces are linear: differences will do."""
         if len(q) > FEW:
             return np.asarray(_derivative(oracles, x, -(g + q @ J), J), np.float64).T
         sizes = 1e-6 * (1 + np.linalg.norm(g)) / np.maximum(np.linalg.norm(J, axis=1), 1e-300)
@@ -97,20 +119,20 @@ def shortest_residual(oracles: Oracles, x: Vector, g: Vector) -> tuple[np.ndarra
 
 
 @compiled
-def _derivative(oracles: Oracles, x: Vector, w: Vector, J: Any) -> Any:
+def _derivative(oracles: Oracles, x: AnyVector, w: AnyVector, J: Jacobian) -> Jacobian:
     """The same by differentiation, for many multipliers: it compiles a program."""
     residual = lambda w: w - oracles.regularizer.nearest(x, w)  # noqa: E731
     return jnp.nan_to_num(jax.vmap(lambda row: jax.jvp(residual, (w,), (-row,))[1])(J))
 
 
-def bounded_least_squares(A: np.ndarray, b: np.ndarray, lower: np.ndarray) -> np.ndarray:
+def bounded_least_squares(A: HostArray, b: HostArray, lower: HostArray) -> HostArray:
     """argmin ||A p - b|| subject to p >= lower."""
     if np.isneginf(lower).all():
         return np.linalg.lstsq(A, b, rcond=None)[0]
     return scipy.optimize.lsq_linear(A, b, (np.minimum(lower, 0.0), np.inf)).x
 
 
-def shortest_certificate(oracles: Oracles, x: Vector, g: Vector) -> Certificate:
+def shortest_certificate(oracles: Oracles, x: AnyVector, g: AnyVector) -> Certificate:
     """The strongest proof there is for x itself: y = x and the shortest u."""
     r, q = shortest_residual(oracles, x, g)
     return certificate_at(oracles, x, g, q, float(np.linalg.norm(r)))
@@ -118,30 +140,16 @@ def shortest_certificate(oracles: Oracles, x: Vector, g: Vector) -> Certificate:
 
 @np.errstate(over="ignore", invalid="ignore")  # a point may be far away
 def certificate_at(
-    oracles: Oracles, x: Vector, g: Vector, q: np.ndarray, criticality: float,
+    oracles: Oracles, x: AnyVector, g: AnyVector, q: HostMultipliers, criticality: float,
     error: float = 0.0, samples: int | None = None,
 ) -> Certificate:  # fmt: skip
     """The residuals of x = y with the multipliers q, once ||u|| is known."""
     c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, x))
-    violated = np.where(np.arange(oracles.m) < oracles.m_E, c, np.maximum(c, 0))
-    c_I, q_I = c[oracles.m_E :], q[oracles.m_E :]
     x, g, regularizer = np.asarray(x, np.float64), np.asarray(g, np.float64), on_host(oracles)
-    terms = (
-        g,
-        np.asarray(regularizer.subgradient_g(x)),
-        np.asarray(regularizer.nearest_h(x, 0 * x)),
-    )
-    found = scales(x, terms, c, q, np.abs(J) @ np.abs(x), oracles.m_E)
-    return Certificate(
-        criticality=criticality,
-        proximity=0.0,
-        feasibility=float(np.linalg.norm(violated)),
-        infeasible_stationarity=float(np.linalg.norm(violated @ J)),
-        complementarity=float(np.linalg.norm(np.minimum(q_I, -c_I))),
-        multipliers=oracles.named(q),
-        smallest_multiplier=float(q_I.min()) if q_I.size else float("inf"),
-        samples=samples,
-        form="exact",
-        criticality_error=error,
-        **scale_fields(found),
-    )
+    s_g, s_h = regularizer.subgradient_g(x), regularizer.nearest_h(x, 0 * x)
+    found = assembled(
+        oracles, x=x, c=c, q=q, terms=(g, np.asarray(s_g), np.asarray(s_h)),
+        pull=lambda v: v @ J, sizes=np.abs(J) @ np.abs(x), criticality=criticality, error=error,
+        proximity=0.0, objective=np.nan,
+    )  # fmt: skip
+    return certificate(oracles, found, samples, "exact")

@@ -11,7 +11,8 @@ import numpy as np
 
 from mossp._base.module import Module
 from mossp._base.printing import shown
-from mossp.regularizers.prox import Array, aligned, iterate
+from mossp._base.types import AnyArray, AnyNumber, AnyVector
+from mossp.regularizers.prox import aligned, iterate
 
 # Passes of the alternating projection in `nearest`. One is exact for the ready-made regularisers
 # (but where two kinks meet on the boundary of a Ball); the others serve users' own classes.
@@ -28,8 +29,10 @@ class Counted(NamedTuple):
 class Regularizer(Module):
     """The difference h - g of two convex functions on vectors.
 
-    A regulariser of your own needs five methods; `check_regularizer` then looks for mistakes.
+    A regulariser of your own needs five methods; `check_regularizer` then searches for mistakes.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> class SquaredMinusL1(Regularizer):
     ...     '''|x|^2 - lam |x|_1'''
@@ -47,42 +50,42 @@ class Regularizer(Module):
     """
 
     @abc.abstractmethod
-    def h(self, x: Array) -> Array:
+    def h(self, x: AnyVector) -> AnyNumber:
         """The convex function that is added."""
 
     @abc.abstractmethod
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         """The convex function that is subtracted."""
 
     @abc.abstractmethod
-    def prox_h(self, v: Array, mu: Array) -> Array:
-        """argmin_x h(x) + |x - v|^2 / (2 mu)."""
+    def prox_h(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
+        """The proximal point, `argmin_x h(x) + |x - v|^2 / (2 mu)`."""
 
     @abc.abstractmethod
-    def prox_g(self, v: Array, mu: Array) -> Array:
-        """argmin_x g(x) + |x - v|^2 / (2 mu)."""
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
+        """The proximal point, `argmin_x g(x) + |x - v|^2 / (2 mu)`."""
 
     @abc.abstractmethod
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         """One element of the subdifferential of g at x."""
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: AnyVector) -> AnyNumber:
         """h(x) - g(x)."""
         return self.h(x) - self.g(x)
 
-    def nearest_h(self, x: Array, w: Array) -> Array:
+    def nearest_h(self, x: AnyVector, w: AnyVector) -> AnyVector:
         """The element of dh(x) nearest to w."""
         return _nearest_by_prox(self.prox_h, x, w)
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         """The element of dg(x) nearest to w."""
         return _nearest_by_prox(self.prox_g, x, w)
 
-    def nearest(self, x: Array, v: Array) -> Array:
+    def nearest(self, x: AnyVector, v: AnyVector) -> AnyVector:
         """The element of dh(x) - dg(x) nearest to v, by alternating projections."""
         xp, x, v, b = aligned(x, v, self.subgradient_g(x))
 
-        def alternate(b: Array) -> Array:
+        def alternate(b: AnyArray) -> AnyArray:
             return xp.asarray(self.nearest_g(x, self.nearest_h(x, v + b) - v), dtype=x.dtype)
 
         b = iterate(xp, PASSES, alternate, b)
@@ -92,8 +95,8 @@ class Regularizer(Module):
         """This regulariser for the vector of a pytree whose leaf `path` is at `slices[path]`."""
         return self
 
-    def weighted(self, weights: Array) -> Regularizer:
-        """This regulariser with a weight a coordinate: what `Weighted` means by it."""
+    def weighted(self, weights: AnyVector) -> Regularizer:
+        """This regulariser with a weight per coordinate: what `Weighted` means by it."""
         raise ValueError(
             f"{type(self).__name__} does not take weights: give it a method weighted(weights) "
             "that returns the weighted regulariser."
@@ -103,7 +106,7 @@ class Regularizer(Module):
         """Where it counts nonzeros in a vector of n entries: which units, and how many are free."""
         return []
 
-    # What methods must know; a class of your own says so where it differs.
+    # What methods must know; a class of your own overrides what differs.
 
     @property
     def convex(self) -> bool:
@@ -129,7 +132,7 @@ class Regularizer(Module):
 
     @property
     def absolute(self) -> bool:
-        """Whether h and g depend on the |x_i| only and grow with them (Group, Nonnegative)."""
+        """Whether h and g depend on the `|x_i|` only and grow with them (Group, Nonnegative)."""
         return False
 
     @property
@@ -139,7 +142,7 @@ class Regularizer(Module):
 
 
 class Around(Regularizer):
-    """A regulariser made from another one, `reg`, whose properties it has unless it says so."""
+    """A regulariser made from another one, `reg`, with its properties unless overridden."""
 
     reg: eqx.AbstractVar[Regularizer]
 
@@ -170,7 +173,9 @@ class Around(Regularizer):
         return self.reg.finite
 
 
-def _nearest_by_prox(prox: Callable[[Array, Array], Array], x: Array, w: Array) -> Array:
+def _nearest_by_prox(
+    prox: Callable[[AnyArray, AnyArray], AnyArray], x: AnyArray, w: AnyArray
+) -> AnyArray:
     """(x + t w - prox_{t phi}(x + t w)) / t, which tends to the projection of w on dphi(x).
 
     Rounding costs eps |x| / t and curvature t |w|: t is the square root of eps, to scale.

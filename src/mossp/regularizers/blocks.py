@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import equinox as eqx
 import jax
 import numpy as np
 
 from mossp._base.printing import quoted, shown
+from mossp._base.types import AnyNumber, AnyVector, PyTree
 from mossp.regularizers.base import Counted, Regularizer
-from mossp.regularizers.prox import Array, aligned
+from mossp.regularizers.prox import aligned
 
 Span = tuple[int, int]
 
 
 class Blocks(Regularizer):
-    """One regulariser a part of a pytree; parts that are not named are unpenalised.
+    """One regulariser per part of a pytree; parts that are not named are unpenalised.
 
-    A path names a leaf or a subtree, "w" or "layers/0/w"; its regulariser acts on all entries of
-    that part as one vector. Every method takes and returns pytrees; `on` gives the same for the
-    vector of all entries.
+    Every method takes and returns pytrees; `on` gives the same for the vector of all entries.
 
+    Parameters
+    ----------
+    blocks : dict of str to Regularizer
+        A path names a leaf or a subtree, "w" or "layers/0/w"; its regulariser acts on all entries
+        of that part as one vector.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from mossp.regularizers import L1
     >>> reg = Blocks({"w": L1(1.0)})
@@ -68,39 +74,41 @@ class Blocks(Regularizer):
         found.sort(key=lambda part: part[:2])
         return FlatBlocks(tuple(r for *_, r in found), tuple((i, j) for i, j, _ in found))
 
-    def h(self, x: Any) -> Array:
+    def h(self, x: PyTree) -> AnyNumber:
         flat, (x,), _ = self._flat(x)
         return flat.h(x)
 
-    def g(self, x: Any) -> Array:
+    def g(self, x: PyTree) -> AnyNumber:
         flat, (x,), _ = self._flat(x)
         return flat.g(x)
 
-    def prox_h(self, v: Any, mu: Array) -> Any:
+    def prox_h(self, v: PyTree, mu: AnyNumber) -> PyTree:
         flat, (v,), back = self._flat(v)
         return back(flat.prox_h(v, mu))
 
-    def prox_g(self, v: Any, mu: Array) -> Any:
+    def prox_g(self, v: PyTree, mu: AnyNumber) -> PyTree:
         flat, (v,), back = self._flat(v)
         return back(flat.prox_g(v, mu))
 
-    def subgradient_g(self, x: Any) -> Any:
+    def subgradient_g(self, x: PyTree) -> PyTree:
         flat, (x,), back = self._flat(x)
         return back(flat.subgradient_g(x))
 
-    def nearest_h(self, x: Any, w: Any) -> Any:
+    def nearest_h(self, x: PyTree, w: PyTree) -> PyTree:
         flat, (x, w), back = self._flat(x, w)
         return back(flat.nearest_h(x, w))
 
-    def nearest_g(self, x: Any, w: Any) -> Any:
+    def nearest_g(self, x: PyTree, w: PyTree) -> PyTree:
         flat, (x, w), back = self._flat(x, w)
         return back(flat.nearest_g(x, w))
 
-    def nearest(self, x: Any, v: Any) -> Any:
+    def nearest(self, x: PyTree, v: PyTree) -> PyTree:
         flat, (x, v), back = self._flat(x, v)
         return back(flat.nearest(x, v))
 
-    def _flat(self, *trees: Any) -> tuple[Regularizer, list[Array], Callable[[Array], Any]]:
+    def _flat(
+        self, *trees: PyTree
+    ) -> tuple[Regularizer, list[AnyVector], Callable[[AnyVector], PyTree]]:
         """This regulariser for vectors, the trees as vectors, and the way back to a tree."""
         paths, structure = jax.tree_util.tree_flatten_with_path(trees[0])
         shapes = [jax.numpy.shape(leaf) for _, leaf in paths]
@@ -110,7 +118,7 @@ class Blocks(Regularizer):
             slices[jax.tree_util.keystr(path, simple=True, separator="/")] = (start, stop)
             start = stop
 
-        def back(vector: Array) -> Any:
+        def back(vector: AnyVector) -> PyTree:
             parts = [
                 vector[i:j].reshape(shape)
                 for (i, j), shape in zip(slices.values(), shapes, strict=True)
@@ -138,25 +146,25 @@ class FlatBlocks(Regularizer):
     regs: tuple[Regularizer, ...]
     spans: tuple[Span, ...] = eqx.field(static=True)
 
-    def h(self, x: Array) -> Array:
+    def h(self, x: AnyVector) -> AnyNumber:
         return sum(reg.h(x[i:j]) for reg, (i, j) in self._parts())
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         return sum(reg.g(x[i:j]) for reg, (i, j) in self._parts())
 
-    def prox_h(self, v: Array, mu: Array) -> Array:
+    def prox_h(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return self._join(v, [reg.prox_h(v[i:j], mu) for reg, (i, j) in self._parts()])
 
-    def prox_g(self, v: Array, mu: Array) -> Array:
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return self._join(v, [reg.prox_g(v[i:j], mu) for reg, (i, j) in self._parts()])
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         return self._join(0 * x, [reg.subgradient_g(x[i:j]) for reg, (i, j) in self._parts()])
 
-    def nearest_h(self, x: Array, w: Array) -> Array:
+    def nearest_h(self, x: AnyVector, w: AnyVector) -> AnyVector:
         return self._join(0 * x, [r.nearest_h(x[i:j], w[i:j]) for r, (i, j) in self._parts()])
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         return self._join(0 * x, [r.nearest_g(x[i:j], w[i:j]) for r, (i, j) in self._parts()])
 
     def counted(self, n: int) -> list[Counted]:
@@ -168,10 +176,10 @@ class FlatBlocks(Regularizer):
                 found.append(Counted(everywhere, k))
         return found
 
-    def _parts(self) -> Any:
+    def _parts(self) -> Iterator[tuple[Regularizer, Span]]:
         return zip(self.regs, self.spans, strict=True)
 
-    def _join(self, between: Array, pieces: list[Array]) -> Array:
+    def _join(self, between: AnyVector, pieces: list[AnyVector]) -> AnyVector:
         """The pieces at their spans, and `between` elsewhere."""
         xp, between, *pieces = aligned(between, *pieces)
         joined, start = [], 0
@@ -198,6 +206,6 @@ def _within(leaf: str, path: str) -> bool:
     return leaf == path or leaf.startswith(path + "/")
 
 
-def _ravel(tree: Any) -> Array:
+def _ravel(tree: PyTree) -> AnyVector:
     xp, *leaves = aligned(*jax.tree_util.tree_leaves(tree))
     return xp.concat([xp.asarray(leaf).reshape(-1) for leaf in leaves])

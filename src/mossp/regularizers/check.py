@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 
+from mossp._base.types import AnyNumber, AnyVector, HostVector
 from mossp.regularizers.base import Regularizer
 
 
@@ -17,14 +17,30 @@ def check_regularizer(
 ) -> None:
     """Raise a ValueError that names the first mistake found in `reg` on vectors of length n.
 
+    Parameters
+    ----------
+    reg : Regularizer
+        What is tested.
+    n : int
+        Entries of the vectors.
+    seed, trials : int
+        Random points, and how many.
+    tol : float
+        Relative error that counts as rounding.
+
+    Notes
+    -----
     Tested at random points, with ties and zeros among them, in double precision:
 
-    * p = prox_{mu phi}(v) satisfies phi(x) + |x-v|^2/2mu >= phi(p) + |p-v|^2/2mu + |x-p|^2/2mu for
-      every x, near and far, for phi = h and phi = g; exactly the proximal point does;
+    * `p = prox_{mu phi}(v)` satisfies
+      `phi(x) + |x-v|^2/2mu >= phi(p) + |p-v|^2/2mu + |x-p|^2/2mu` for every x, near and far, for
+      `phi = h` and `phi = g`; exactly the proximal point does;
     * h and g are convex at midpoints;
-    * s = subgradient_g(x) satisfies g(y) >= g(x) + <s, y - x>;
+    * `s = subgradient_g(x)` satisfies `g(y) >= g(x) + <s, y - x>`;
     * values are single numbers, vectors have n entries, nothing is NaN.
 
+    Examples
+    --------
     >>> from mossp.regularizers import MCP
     >>> check_regularizer(MCP(0.5))
     """
@@ -41,7 +57,7 @@ def check_regularizer(
             _check_subgradient(reg, p, other, rng, tol)
 
 
-def _point(rng: np.random.Generator, n: int, trial: int) -> np.ndarray:
+def _point(rng: np.random.Generator, n: int, trial: int) -> HostVector:
     """A random vector: every second one with ties, every third with zeros, sometimes 0 itself."""
     x = rng.normal(size=n) * 10 ** rng.uniform(-1, 0.7)
     if trial % 2:
@@ -51,7 +67,7 @@ def _point(rng: np.random.Generator, n: int, trial: int) -> np.ndarray:
     return x if trial % 11 else 0 * x
 
 
-def _nearby(rng: np.random.Generator, p: np.ndarray) -> list[np.ndarray]:
+def _nearby(rng: np.random.Generator, p: HostVector) -> list[HostVector]:
     """Points near p and far from it; a random part of the entries is moved."""
     return [
         p + size * rng.normal(size=p.shape) * (rng.random(p.shape) < 0.6)
@@ -60,7 +76,7 @@ def _nearby(rng: np.random.Generator, p: np.ndarray) -> list[np.ndarray]:
     ]
 
 
-def _value(name: str, phi: Callable[[Any], Any], x: np.ndarray) -> float:
+def _value(name: str, phi: Callable[[HostVector], AnyNumber], x: HostVector) -> float:
     value = np.asarray(phi(x))
     if value.ndim:
         raise ValueError(
@@ -71,7 +87,7 @@ def _value(name: str, phi: Callable[[Any], Any], x: np.ndarray) -> float:
     return float(value)
 
 
-def _vector(name: str, value: Any, x: np.ndarray, where: str) -> np.ndarray:
+def _vector(name: str, value: AnyVector, x: HostVector, where: str) -> HostVector:
     value = np.asarray(value, dtype=float)
     if value.shape != x.shape:
         raise ValueError(
@@ -87,14 +103,14 @@ def _vector(name: str, value: Any, x: np.ndarray, where: str) -> np.ndarray:
 
 def _check_prox(
     name: str,
-    phi: Callable[[Any], Any],
-    prox: Callable[[Any, Any], Any],
-    v: np.ndarray,
+    phi: Callable[[HostVector], AnyNumber],
+    prox: Callable[[HostVector, float], AnyVector],
+    v: HostVector,
     mu: float,
-    other: np.ndarray,
+    other: HostVector,
     rng: np.random.Generator,
     tol: float,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[HostVector, HostVector]:
     where = f"v = {_show(v)}, mu = {mu:.6g}"
     p = _vector(f"prox_{name}", prox(v, mu), v, where)
     q = _vector(f"prox_{name}", prox(other, mu), v, f"v = {_show(other)}, mu = {mu:.6g}")
@@ -121,7 +137,7 @@ def _check_prox(
 
 
 def _check_midpoints(
-    name: str, phi: Callable[[Any], Any], points: tuple[np.ndarray, ...], tol: float
+    name: str, phi: Callable[[HostVector], AnyNumber], points: tuple[HostVector, ...], tol: float
 ) -> None:
     values = [_value(name, phi, x) for x in points]
     for (x, at_x), (y, at_y) in itertools.combinations(zip(points, values, strict=True), 2):
@@ -134,7 +150,7 @@ def _check_midpoints(
 
 
 def _check_subgradient(
-    reg: Regularizer, x: np.ndarray, other: np.ndarray, rng: np.random.Generator, tol: float
+    reg: Regularizer, x: HostVector, other: HostVector, rng: np.random.Generator, tol: float
 ) -> None:
     s = _vector("subgradient_g", reg.subgradient_g(x), x, f"x = {_show(x)}")
     at_x = _value("g", reg.g, x)
@@ -148,5 +164,5 @@ def _check_subgradient(
             )
 
 
-def _show(x: np.ndarray) -> str:
+def _show(x: HostVector) -> str:
     return np.array2string(np.asarray(x), precision=6, separator=", ", threshold=20)

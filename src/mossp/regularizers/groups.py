@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import numpy as np
 
 from mossp._base.printing import shown
+from mossp._base.types import AnyArray, AnyNumber, AnyVector, ArrayLike, HostArray, Namespace
 from mossp.regularizers.base import Around, Counted, Regularizer
-from mossp.regularizers.prox import Array, aligned, nonzero, root, segment_sum
+from mossp.regularizers.prox import aligned, nonzero, root, segment_sum
+
+Prox = Callable[[AnyVector, AnyNumber], AnyVector]
 
 
 class Group(Around):
-    """reg(|x_G|_2 for every group G): whole groups of entries become zero together.
+    """A regulariser of the norms `|x_G|_2`: whole groups of entries become zero together.
 
-    For features that belong together: the levels of a category, the weights of a neuron.
-    `groups` is the group of every coordinate, as whole numbers, or a list of lists of coordinates.
-    Weights a group go inside, `Group(Weighted(reg, weights), groups)`, in the order of the numbers.
+    For features that belong together: the levels of a category, the weights of a neuron. Weights
+    per group go inside, `Group(Weighted(reg, weights), groups)`, in the order of the numbers.
 
+    Parameters
+    ----------
+    reg : Regularizer
+        Of the vector of group norms.
+    groups : array or list of lists
+        The group of every coordinate, as whole numbers, or the coordinates of every group.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from mossp.regularizers import L1
     >>> reg = Group(L1(1.0), [0, 0, 1, 1])
@@ -28,10 +38,10 @@ class Group(Around):
     """
 
     reg: Regularizer
-    groups: Array  # the group of every coordinate, in 0 .. count - 1
+    groups: AnyVector  # the group of every coordinate, in 0 .. count - 1
     count: int = eqx.field(static=True)
 
-    def __init__(self, reg: Regularizer, groups: Any) -> None:
+    def __init__(self, reg: Regularizer, groups: ArrayLike | Sequence[Sequence[int]]) -> None:
         self.reg = reg
         self.groups, self.count = _numbered(groups)
 
@@ -43,7 +53,7 @@ class Group(Around):
                 "not inside it."
             )
 
-    def _radii(self, xp: Any, x: Array) -> Array:
+    def _radii(self, xp: Namespace, x: AnyVector) -> AnyVector:
         if x.ndim != 1 or x.shape[0] != self.groups.shape[0]:
             raise ValueError(
                 f"Group has the groups of {self.groups.shape[0]} coordinates, but x has shape "
@@ -51,46 +61,46 @@ class Group(Around):
             )
         return root(xp, segment_sum(xp, x * x, self.groups, self.count))
 
-    def _each(self, xp: Any, values: Array) -> Array:
-        """The value of its group, for every coordinate."""
+    def _each(self, xp: Namespace, values: AnyArray) -> AnyArray:
+        """For every coordinate, the value of its group."""
         return values[xp.asarray(self.groups)]
 
-    def _unit(self, xp: Any, x: Array) -> Array:
+    def _unit(self, xp: Namespace, x: AnyVector) -> AnyVector:
         return x / self._each(xp, nonzero(xp, self._radii(xp, x)))
 
-    def h(self, x: Array) -> Array:
+    def h(self, x: AnyVector) -> AnyNumber:
         xp, x = self._aligned(x)
         return self.reg.h(self._radii(xp, x))
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         xp, x = self._aligned(x)
         return self.reg.g(self._radii(xp, x))
 
-    def prox_h(self, v: Array, mu: Array) -> Array:
+    def prox_h(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return self._scaled(self.reg.prox_h, v, mu)
 
-    def prox_g(self, v: Array, mu: Array) -> Array:
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return self._scaled(self.reg.prox_g, v, mu)
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         xp, x = self._aligned(x)
         return self._unit(xp, x) * self._each(xp, self.reg.subgradient_g(self._radii(xp, x)))
 
-    def nearest_h(self, x: Array, w: Array) -> Array:
+    def nearest_h(self, x: AnyVector, w: AnyVector) -> AnyVector:
         return self._radial(self.reg.nearest_h, x, w)
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         return self._radial(self.reg.nearest_g, x, w)
 
-    def _aligned(self, x: Array, *more: Array) -> tuple[Any, ...]:
+    def _aligned(self, x: AnyArray, *more: AnyArray) -> tuple[AnyArray, ...]:
         return aligned(x, *more, self.groups)[:-1]  # traced groups make it JAX
 
-    def _scaled(self, prox: Callable[[Array, Array], Array], v: Array, mu: Array) -> Array:
+    def _scaled(self, prox: Prox, v: AnyVector, mu: AnyNumber) -> AnyVector:
         xp, v = self._aligned(v)
         radii = self._radii(xp, v)
         return v * self._each(xp, prox(radii, mu) / nonzero(xp, radii))
 
-    def _radial(self, nearest: Callable[[Array, Array], Array], x: Array, w: Array) -> Array:
+    def _radial(self, nearest: Prox, x: AnyVector, w: AnyVector) -> AnyVector:
         """Subgradients point along x_G where that is nonzero, and along w_G where it is zero."""
         xp, x, w = self._aligned(x, w)
         radii = self._radii(xp, x)
@@ -98,7 +108,7 @@ class Group(Around):
         component = segment_sum(xp, along * w, self.groups, self.count)
         return along * self._each(xp, nearest(radii, component))
 
-    def weighted(self, weights: Array) -> Regularizer:
+    def weighted(self, weights: AnyVector) -> Regularizer:
         raise ValueError(
             "Group takes a weight a group, not a coordinate: write Group(Weighted(reg, weights), "
             "groups) with one weight a group."
@@ -117,7 +127,7 @@ class Group(Around):
         return self.reg.homogeneous
 
 
-def _numbered(groups: Any) -> tuple[np.ndarray, int]:
+def _numbered(groups: ArrayLike | Sequence[Sequence[int]]) -> tuple[HostArray, int]:
     """The group of every coordinate as a number 0 .. count - 1, and count."""
     if isinstance(groups, Sequence) and len(groups) and np.ndim(groups[0]) == 1:
         members = np.concatenate([np.asarray(group, dtype=int) for group in groups])
@@ -127,7 +137,7 @@ def _numbered(groups: Any) -> tuple[np.ndarray, int]:
                 f"lists hold {shown(np.sort(members).tolist())}."
             )
         ids = np.empty(members.size, dtype=int)
-        ids[members] = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+        ids[members] = np.repeat(np.arange(len(groups)), [np.size(group) for group in groups])
         return ids, len(groups)
     ids = np.asarray(groups)
     if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu":

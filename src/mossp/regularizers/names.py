@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from mossp._base import naming
 from mossp.regularizers.base import Regularizer
-from mossp.regularizers.norms import L1MinusL2, TruncatedL1, TruncatedL1MinusL2
+from mossp.regularizers.norms import L1MinusL2, Truncated, TruncatedL1, TruncatedL1MinusL2
 from mossp.regularizers.separable import L1, MCP, SCAD, CappedL1, LogSum, TransformedL1, Zero
 
 DEFAULT_LAM = 0.01
 
 
-def _truncated(kind: Any) -> Any:
+def _truncated(kind: type[Truncated]) -> Callable[[float, float], Regularizer]:
     def make(lam: float, k: float) -> Regularizer:
         if k % 1:
             raise ValueError(f"The number of entries left out must be whole, but k = {k:g}.")
@@ -23,7 +22,7 @@ def _truncated(kind: Any) -> Any:
     return make
 
 
-NAMES: Mapping[str, Any] = {
+NAMES: Mapping[str, Callable[..., Regularizer]] = {
     "none": Zero,
     "l1": L1,
     "l1-l2": L1MinusL2,
@@ -37,11 +36,22 @@ NAMES: Mapping[str, Any] = {
 }
 
 
-def named(text: str, lam: Any = None) -> Regularizer:
+def named(text: str, lam: float | None = None) -> Regularizer:
     """The regulariser of this name, its parameters after a colon, the strength first.
 
-    lam     the strength, instead of the one in the text; 0.01 where neither says
+    Parameters
+    ----------
+    text : str
+        A name such as "mcp", with numbers if wanted, "mcp:0.1,4".
+    lam : float, optional
+        The strength, instead of the one in the text; 0.01 where neither is given.
 
+    Returns
+    -------
+    Regularizer
+
+    Examples
+    --------
     >>> named("mcp:0.1,4"), named("l1", 0.5).lam
     (MCP(lam=0.1, gamma=4.0), 0.5)
     """

@@ -6,77 +6,86 @@ import equinox as eqx
 import numpy as np
 
 from mossp._base.printing import shown
+from mossp._base.types import AnyArray, AnyNumber, AnyVector
 from mossp._base.validation import concrete, integral, real, require
 from mossp.regularizers import prox
 from mossp.regularizers.base import Counted, Regularizer
-from mossp.regularizers.prox import Array, aligned, nonzero, norm, rank, water_level
+from mossp.regularizers.prox import aligned, nonzero, norm, rank, water_level
 from mossp.regularizers.sloped import SlopedL1
 
 MOST_FREE = 2**31 - 1  # what JAX can count to in single precision
 
 
 class L1MinusL2(SlopedL1):
-    """lam (|x|_1 - |x|_2): h = lam |x|_1, g = lam |x|_2.
+    """Difference of norms, `lam (|x|_1 - |x|_2)`.
 
-    Zero on vectors with one nonzero entry, and scale-free: no size at which an entry counts as
-    large. Good when the columns of the data are strongly correlated.
+    `h = lam |x|_1`, `g = lam |x|_2`. Zero on vectors with one nonzero entry, and scale-free: no
+    size at which an entry counts as large. Good when the columns of the data are strongly
+    correlated.
 
+    Parameters
+    ----------
+    lam : float
+        Strength, at least 0.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(L1MinusL2(1.0)(np.array([3.0, -4.0])))
     2.0
     """
 
-    lam: Array = eqx.field(converter=real)
+    lam: AnyNumber = eqx.field(converter=real)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
 
     @property
-    def slope(self) -> Array:
+    def slope(self) -> AnyNumber:
         return self.lam
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         xp, x, lam = aligned(x, self.lam)
         return lam * norm(xp, x)
 
-    def prox_g(self, v: Array, mu: Array) -> Array:
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return prox.prox_l2(v, mu * self.lam)
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         xp, x, lam = aligned(x, self.lam)
         return lam * (x / nonzero(xp, norm(xp, x)))
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         xp, x, w = aligned(x, w)
         # At 0 the set is the dual ball: projection = identity minus the prox of the norm.
         return xp.where(norm(xp, x) == 0, w - self.prox_g(w, 1.0), self.subgradient_g(x))
 
-    def weighted(self, weights: Array) -> Regularizer:
+    def weighted(self, weights: AnyVector) -> Regularizer:
         return WeightedL1MinusL2(self.lam, weights)
 
 
 class WeightedL1MinusL2(SlopedL1):
     """lam (|Wx|_1 - |Wx|_2), W = diag(weights)."""
 
-    lam: Array = eqx.field(converter=real)
-    weights: Array = eqx.field()
+    lam: AnyNumber = eqx.field(converter=real)
+    weights: AnyVector = eqx.field()
 
     @property
-    def slope(self) -> Array:
+    def slope(self) -> AnyNumber:
         return self.lam * self.weights
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         xp, x, lam, weights = aligned(x, self.lam, self.weights)
         return lam * norm(xp, weights * x)
 
-    def prox_g(self, v: Array, mu: Array) -> Array:
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return prox.prox_weighted_l2(v, mu * self.lam, self.weights)
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         xp, x, lam, weights = aligned(x, self.lam, self.weights)
         return lam * weights * (weights * x / nonzero(xp, norm(xp, weights * x)))
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         xp, x, w, weights = aligned(x, w, self.weights)
         at_zero = norm(xp, weights * x) == 0
         return xp.where(at_zero, w - self.prox_g(w, 1.0), self.subgradient_g(x))
@@ -85,8 +94,8 @@ class WeightedL1MinusL2(SlopedL1):
 class Truncated(SlopedL1):
     """h = lam |x|_1, g = lam times a norm in which the k largest entries count by their size."""
 
-    lam: Array = eqx.field(converter=real)
-    k: Array = eqx.field(converter=integral)
+    lam: AnyNumber = eqx.field(converter=real)
+    k: AnyNumber = eqx.field(converter=integral)
 
     def __check_init__(self) -> None:
         require(self, "lam", self.lam, "lam >= 0", lambda lam: lam >= 0)
@@ -94,7 +103,7 @@ class Truncated(SlopedL1):
         require(self, "k", self.k, whole, lambda k: (k >= 0) & (k <= MOST_FREE) & (k % 1 == 0))
 
     @property
-    def slope(self) -> Array:
+    def slope(self) -> AnyNumber:
         return self.lam
 
     @property
@@ -105,7 +114,7 @@ class Truncated(SlopedL1):
     def counted(self, n: int) -> list[Counted]:
         return [Counted(np.arange(n), self.free)]
 
-    def weighted(self, weights: Array) -> Regularizer:
+    def weighted(self, weights: AnyVector) -> Regularizer:
         given = concrete(weights)
         if given is not None and not np.all((given == 0) | (given == 1)):
             raise ValueError(
@@ -116,7 +125,7 @@ class Truncated(SlopedL1):
         return MaskedTruncated(self, weights)
 
 
-def _tied_at_level(x: Array, k: Array) -> tuple[Array, Array, Array, Array]:
+def _tied_at_level(x: AnyArray, k: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
     """The k-th largest |x_i|, which |x_i| are above and at it, and how many of the latter count.
 
     A level of 0 means that at least n - k entries are zero, infinity that k = 0.
@@ -129,35 +138,45 @@ def _tied_at_level(x: Array, k: Array) -> tuple[Array, Array, Array, Array]:
     return level, above, at, k - xp.sum(xp.astype(above, a.dtype))
 
 
-def _full_rank(x: Array, k: Array) -> Array:
+def _full_rank(x: AnyArray, k: AnyArray) -> AnyArray:
     """1 at the k largest |x_i|, 0 elsewhere; ties by position."""
     xp, x, k = aligned(x, k)
     return xp.astype(rank(xp, xp.abs(x)) < k, x.dtype)
 
 
 class TruncatedL1(Truncated):
-    """lam (|x|_1 - sum of the k largest |x_i|): h = lam |x|_1, g = lam (that sum).
+    """Truncated l1: `lam` times `|x|_1` without the k largest entries.
 
-    Zero exactly on vectors with at most k nonzeros. For when the wanted number of nonzeros is
-    known: with lam large enough the solution has at most k.
+    `h = lam |x|_1`, and g is lam times the sum of the k largest `|x_i|`. Zero exactly on vectors
+    with at most k nonzeros. For when the wanted number of nonzeros is known: with lam large enough
+    the solution has at most k.
 
+    Parameters
+    ----------
+    lam : float
+        Strength, at least 0.
+    k : int
+        How many entries are free, at least 0.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(TruncatedL1(2.0, k=1)(np.array([3.0, -0.5, 1.0])))
     3.0
     """
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         xp, x, lam = aligned(x, self.lam)
         return lam * xp.sum(_full_rank(x, self.k) * xp.abs(x))
 
-    def prox_g(self, v: Array, mu: Array) -> Array:
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return prox.prox_top_k(v, mu * self.lam, self.k)
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         xp, x, lam = aligned(x, self.lam)
         return lam * xp.sign(x) * _full_rank(x, self.k)
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         xp, x, w, lam = aligned(x, w, self.lam)
         level, above, at, left = _tied_at_level(x, self.k)
         # Ties at a level > 0 share what is left: lam sign(x) theta, 0 <= theta <= 1, sum = left.
@@ -171,11 +190,21 @@ class TruncatedL1(Truncated):
 
 
 class TruncatedL1MinusL2(Truncated):
-    """lam (|r|_1 - |r|_2), r = x without its k largest entries.
+    """Truncated difference of norms: L1MinusL2 of x without its k largest entries.
 
-    h = lam |x|_1, g = lam (sum of the k largest |x_i| + |r|_2). As L1MinusL2, but the k largest
-    entries are free of shrinkage; zero on vectors with at most k + 1 nonzeros.
+    With r the other entries, it is `lam (|r|_1 - |r|_2)`: `h = lam |x|_1`, and g is lam times the
+    sum of the k largest `|x_i|` and `|r|_2`. The k largest entries are free of shrinkage; zero on
+    vectors with at most k + 1 nonzeros.
 
+    Parameters
+    ----------
+    lam : float
+        Strength, at least 0.
+    k : int
+        How many entries are free, at least 0.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> float(TruncatedL1MinusL2(1.0, k=1)(np.array([9.0, 3.0, -4.0])))
     2.0
@@ -185,21 +214,21 @@ class TruncatedL1MinusL2(Truncated):
     def free(self) -> int:
         return int(self.k) + 1
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         xp, x, lam = aligned(x, self.lam)
         head = _full_rank(x, self.k)
         return lam * (xp.sum(head * xp.abs(x)) + norm(xp, (1 - head) * x))
 
-    def prox_g(self, v: Array, mu: Array) -> Array:
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return prox.prox_top_k_l2(v, mu * self.lam, self.k)
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         xp, x, lam = aligned(x, self.lam)
         head = _full_rank(x, self.k)
         rest = (1 - head) * x
         return lam * (head * xp.sign(x) + rest / nonzero(xp, norm(xp, rest)))
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         xp, x, w, lam = aligned(x, w, self.lam)
         level, above, at, left = _tied_at_level(x, self.k)
         size = norm(xp, (1 - _full_rank(x, self.k)) * x)
@@ -228,25 +257,25 @@ class MaskedTruncated(SlopedL1):
     """
 
     reg: Truncated
-    weights: Array = eqx.field()
+    weights: AnyVector = eqx.field()
 
     @property
-    def slope(self) -> Array:
+    def slope(self) -> AnyNumber:
         return self.weights * self.reg.lam
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         _, x, weights = aligned(x, self.weights)
         return self.reg.g(weights * x)
 
-    def prox_g(self, v: Array, mu: Array) -> Array:
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         xp, v, weights = aligned(v, self.weights)
         return xp.where(weights == 0, v, self.reg.prox_g(weights * v, mu))
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         _, x, weights = aligned(x, self.weights)
         return weights * self.reg.subgradient_g(weights * x)
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         _, x, w, weights = aligned(x, w, self.weights)
         return weights * self.reg.nearest_g(weights * x, weights * w)
 

@@ -3,37 +3,42 @@
     prox_{mu phi}(v) = argmin_x phi(x) + |x - v|^2 / (2 mu)
 
 Every function takes a vector `v` and numbers (Python, NumPy, or traced by JAX), and answers in the
-library and dtype of `v`. Separable ones also take one `mu` a coordinate. mu = 0 gives v.
+library and dtype of `v`. Separable ones also take one `mu` per coordinate. mu = 0 gives v.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import array_api_compat
 import array_api_compat.numpy as np
 import jax
 import jax.numpy as jnp
 
-Array = Any  # a NumPy, JAX or torch array; no common type exists
+from mossp._base.types import AnyArray, AnyNumber, AnyVector, Namespace
+
+T = TypeVar("T")
+Array = AnyArray  # the name that others import
 
 
 # --- what makes one formula serve three array libraries ------------------------------------------
 
 
-def aligned(v: Array, *numbers: Array) -> tuple[Any, ...]:
+def aligned(v: AnyArray, *numbers: AnyArray) -> tuple[AnyArray, ...]:
     """(namespace, v, *numbers): v as a floating array, the numbers in its library and dtype.
 
     JAX wins over NumPy, because lam may be traced while v is a NumPy constant.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> xp, v, t = aligned(np.array([3, -1]), 2)
     >>> v, t
     (array([ 3., -1.]), 2.0)
     """
     if any(isinstance(a, jax.Array) for a in (v, *numbers)):
-        xp: Any = jnp
+        xp: Namespace = jnp
     elif array_api_compat.is_array_api_obj(v):
         xp = array_api_compat.array_namespace(v)
     else:
@@ -48,7 +53,7 @@ def aligned(v: Array, *numbers: Array) -> tuple[Any, ...]:
     return xp, v, *same
 
 
-def iterate(xp: Any, count: int, body: Callable[[Any], Any], state: Any) -> Any:
+def iterate(xp: Namespace, count: int, body: Callable[[T], T], state: T) -> T:
     """Apply body `count` times; one compiled loop in JAX, so that compilation stays short.
 
     Elsewhere it stops at a fixed point, which further passes would not change.
@@ -63,39 +68,39 @@ def iterate(xp: Any, count: int, body: Callable[[Any], Any], state: Any) -> Any:
     return state
 
 
-def detached(xp: Any, x: Array) -> Array:
+def detached(xp: Namespace, x: AnyArray) -> AnyArray:
     """Hand x on as a constant to automatic differentiation."""
     if xp is jnp:
         return jax.lax.stop_gradient(x)
     return x.detach() if hasattr(x, "detach") else x
 
 
-def nonzero(xp: Any, x: Array) -> Array:
+def nonzero(xp: Namespace, x: AnyArray) -> AnyArray:
     """Give x with its zeros replaced by 1, to divide by; NaN stays NaN."""
     return xp.where(x == 0, 1.0, x)
 
 
-def positive_part(xp: Any, x: Array) -> Array:
+def positive_part(xp: Namespace, x: AnyArray) -> AnyArray:
     """max(x, 0), entry by entry."""
     return xp.clip(x, 0.0, None)
 
 
-def sign(xp: Any, x: Array) -> Array:
-    """-1, 0 or 1; torch's own, since the compatible one looks for NaN at some cost."""
+def sign(xp: Namespace, x: AnyArray) -> AnyArray:
+    """-1, 0 or 1; torch's own, since the compatible one tests for NaN at some cost."""
     return x.sign() if array_api_compat.is_torch_namespace(xp) else xp.sign(x)
 
 
-def root(xp: Any, q: Array) -> Array:
+def root(xp: Namespace, q: AnyArray) -> AnyArray:
     """sqrt(q) for q >= 0, with derivative 0 instead of inf at 0."""
     return xp.where(q == 0, 0.0, xp.sqrt(nonzero(xp, q)))
 
 
-def norm(xp: Any, x: Array) -> Array:
+def norm(xp: Namespace, x: AnyArray) -> AnyArray:
     """|x|_2, with the subgradient 0 at 0."""
     return root(xp, xp.sum(x * x))
 
 
-def segment_sum(xp: Any, values: Array, ids: Array, count: int) -> Array:
+def segment_sum(xp: Namespace, values: AnyArray, ids: AnyArray, count: int) -> AnyArray:
     """Sums of `values` over the entries with equal `ids` in 0 .. count - 1."""
     if xp is jnp:
         return jnp.zeros(count, values.dtype).at[ids].add(values)
@@ -107,7 +112,7 @@ def segment_sum(xp: Any, values: Array, ids: Array, count: int) -> Array:
     return sums
 
 
-def rank(xp: Any, a: Array) -> Array:
+def rank(xp: Namespace, a: AnyArray) -> AnyArray:
     """Positions of the entries of `a` in decreasing order: 0 for the largest; ties by position."""
     order = xp.argsort(-a, stable=True)
     return xp.argsort(order, stable=True)
@@ -116,9 +121,11 @@ def rank(xp: Any, a: Array) -> Array:
 # --- separable functions -------------------------------------------------------------------------
 
 
-def soft_threshold(v: Array, t: Array) -> Array:
+def soft_threshold(v: AnyVector, t: AnyNumber) -> AnyVector:
     """Prox of t |x|_1: sign(v) (|v| - t)_+.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> soft_threshold(np.array([3.0, -0.5, -2.0]), 1.0)
     array([ 2.,  0., -1.])
@@ -127,9 +134,11 @@ def soft_threshold(v: Array, t: Array) -> Array:
     return v - xp.clip(v, -t, t)  # in this form a zero is +0.0 and t = 0 gives v exactly
 
 
-def prox_capped(v: Array, mu: Array, lam: Array, theta: Array) -> Array:
+def prox_capped(v: AnyVector, mu: AnyNumber, lam: AnyNumber, theta: AnyNumber) -> AnyVector:
     """Prox of mu lam sum_i (|x_i| - theta)_+.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_capped(np.array([0.5, 1.5, -3.0]), 1.0, 1.0, 1.0)
     array([ 0.5,  1. , -2. ])
@@ -139,9 +148,11 @@ def prox_capped(v: Array, mu: Array, lam: Array, theta: Array) -> Array:
     return sign(xp, v) * xp.minimum(a, xp.clip(a - mu * lam, theta, None))
 
 
-def prox_huber(v: Array, mu: Array, lam: Array, gamma: Array) -> Array:
+def prox_huber(v: AnyVector, mu: AnyNumber, lam: AnyNumber, gamma: AnyNumber) -> AnyVector:
     """Prox of mu times the Huber function: x^2 / (2 gamma) up to |x| = gamma lam, then slope lam.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_huber(np.array([2.0, -8.0]), 1.0, 1.0, 3.0)
     array([ 1.5, -7. ])
@@ -151,9 +162,11 @@ def prox_huber(v: Array, mu: Array, lam: Array, gamma: Array) -> Array:
     return xp.where(near, v * (gamma / (gamma + mu)), v - mu * lam * sign(xp, v))
 
 
-def prox_scad(v: Array, mu: Array, lam: Array, a: Array) -> Array:
+def prox_scad(v: AnyVector, mu: AnyNumber, lam: AnyNumber, a: AnyNumber) -> AnyVector:
     """Prox of mu g for g = 0 up to lam, (|x| - lam)^2 / (2 (a - 1)) up to a lam, then slope lam.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_scad(np.array([0.5, 2.0, -9.0]), 1.0, 1.0, 3.0)
     array([ 0.5       ,  1.66666667, -8.        ])
@@ -165,11 +178,13 @@ def prox_scad(v: Array, mu: Array, lam: Array, a: Array) -> Array:
     return xp.where(size <= lam, v, outer)
 
 
-def prox_log_sum(v: Array, mu: Array, lam: Array, theta: Array) -> Array:
+def prox_log_sum(v: AnyVector, mu: AnyNumber, lam: AnyNumber, theta: AnyNumber) -> AnyVector:
     """Prox of mu sum_i (lam/theta) |x_i| - lam log(1 + |x_i|/theta).
 
     The larger root of x^2 - b x - theta a = 0, b = a - mu lam/theta - theta, a = |v|.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_log_sum(np.array([1.5, 0.0]), 1.0, 1.0, 1.0)   # 1 + 1 / (1 + 1) = 1.5
     array([1., 0.])
@@ -184,19 +199,21 @@ def prox_log_sum(v: Array, mu: Array, lam: Array, theta: Array) -> Array:
     return xp.where(mu * lam == 0, v, sign(xp, v) * x)
 
 
-def prox_transformed(v: Array, mu: Array, lam: Array, a: Array) -> Array:
+def prox_transformed(v: AnyVector, mu: AnyNumber, lam: AnyNumber, a: AnyNumber) -> AnyVector:
     """Prox of mu lam (a+1) sum_i x_i^2 / (a (a + |x_i|)).
 
     In units of a, x >= 0 solves x + c (1 - (1 + x)^-2) = |v| / a with c = mu lam (a+1) / a^2.
     The left side is concave and increasing: Newton from below the root rises to it.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_transformed(np.array([1.75, -1.75]), 1.0, 0.5, 1.0)   # 1 + 3/4
     array([ 1., -1.])
     """
     xp, v, mu, lam, a = aligned(v, mu, lam, a)
 
-    def newton(x: Array, c: Array, size: Array) -> Array:
+    def newton(x: AnyArray, c: AnyArray, size: AnyArray) -> AnyArray:
         y = 1 / (1 + x)
         residual = x + c * x * (2 + x) * y * y - size
         return x - residual / (1 + 2 * c * y * y * y)
@@ -220,9 +237,11 @@ def prox_transformed(v: Array, mu: Array, lam: Array, a: Array) -> Array:
 # --- norms ---------------------------------------------------------------------------------------
 
 
-def prox_l2(v: Array, t: Array) -> Array:
+def prox_l2(v: AnyVector, t: AnyNumber) -> AnyVector:
     """Prox of t |x|_2: (1 - t/|v|)_+ v.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_l2(np.array([3.0, 4.0]), 2.5)
     array([1.5, 2. ])
@@ -233,13 +252,15 @@ def prox_l2(v: Array, t: Array) -> Array:
     return xp.where(t == 0, v, scale * v)
 
 
-def prox_weighted_l2(v: Array, t: Array, weights: Array) -> Array:
+def prox_weighted_l2(v: AnyVector, t: AnyNumber, weights: AnyVector) -> AnyVector:
     """Prox of t |Wx|_2, W = diag(weights) >= 0; where a weight is 0, x = v.
 
     With d_i = t w_i^2: all weighted x_i are 0 if sum (w_i v_i / d_i)^2 <= 1, else
     x_i = v_i s / (s + d_i) with r(s) = |w v / (s + d)|_2 = 1. 1/r is concave and increasing and
     nearly linear, so Newton from below rises to the root in a few steps.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_weighted_l2(np.array([3.0, 4.0, 7.0]), 2.5, np.array([1.0, 1.0, 0.0]))
     array([1.5, 2. , 7. ])
@@ -247,7 +268,7 @@ def prox_weighted_l2(v: Array, t: Array, weights: Array) -> Array:
     xp, v, t, w = aligned(v, t, weights)
     b, d = w * v, t * w * w
 
-    def inverse_norm_step(s: Array, b: Array, d: Array) -> Array:
+    def inverse_norm_step(s: AnyArray, b: AnyArray, d: AnyArray) -> AnyArray:
         below = nonzero(xp, s + d)
         q = b / below
         square = nonzero(xp, xp.sum(q * q))
@@ -266,7 +287,9 @@ def prox_weighted_l2(v: Array, t: Array, weights: Array) -> Array:
     return xp.where(d == 0, v, xp.where(vanishes, 0.0, v * (s / nonzero(xp, s + d))))
 
 
-def water_level(xp: Any, a: Array, t: Array, total: Array, among: Array) -> Array:
+def water_level(
+    xp: Namespace, a: AnyVector, t: AnyNumber, total: AnyNumber, among: AnyVector
+) -> AnyNumber:
     """The tau with sum of clip(a_i - tau, 0, t) over `among` equal to `total`, by sorting.
 
     The sum is piecewise linear in tau and changes slope at a_i and a_i - t: walking down from the
@@ -291,9 +314,11 @@ def water_level(xp: Any, a: Array, t: Array, total: Array, among: Array) -> Arra
     return xp.minimum(xp.maximum(tau, low), high)
 
 
-def prox_top_k(v: Array, t: Array, k: Array) -> Array:
+def prox_top_k(v: AnyVector, t: AnyNumber, k: AnyNumber) -> AnyVector:
     """Prox of t (sum of the k largest |x_i|): v minus its projection on |y|_inf <= t, |y|_1 <= k t.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_top_k(np.array([3.0, -2.0, 0.5]), 1.0, 1)
     array([ 2. , -2. ,  0.5])
@@ -304,7 +329,7 @@ def prox_top_k(v: Array, t: Array, k: Array) -> Array:
     return v - sign(xp, v) * xp.clip(a - tau, 0.0, t)
 
 
-def prox_top_k_l2(v: Array, t: Array, k: Array) -> Array:
+def prox_top_k_l2(v: AnyVector, t: AnyNumber, k: AnyNumber) -> AnyVector:
     """Prox of t (sum of the k largest |x_i| + |the others|_2).
 
     With the k largest |v_i| as head and the rest as tail, u is the level at which the two meet
@@ -312,6 +337,8 @@ def prox_top_k_l2(v: Array, t: Array, k: Array) -> Array:
     head entries are lowered by t but not below theta = u kappa(u). What the head is held up must
     equal what the tail is cut: a nondecreasing equation in u, solved by bisection.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> prox_top_k_l2(np.array([9.0, 3.0, 4.0]), 2.5, 1)
     array([6.5, 1.5, 2. ])
@@ -320,7 +347,7 @@ def prox_top_k_l2(v: Array, t: Array, k: Array) -> Array:
     a = xp.abs(v)
     head = rank(xp, a) < k
 
-    def at(u: Array, a: Array, t: Array) -> tuple[Array, Array, Array]:
+    def at(u: AnyArray, a: AnyArray, t: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
         """Excess of the head over the tail at level u, its slope in u, and kappa(u)."""
         tail = norm(xp, xp.where(head, 0.0, xp.minimum(a, u)))
         safe = nonzero(xp, tail)
@@ -336,13 +363,13 @@ def prox_top_k_l2(v: Array, t: Array, k: Array) -> Array:
     top = xp.max(xp.where(head, 0.0, a))
     top_ = detached(xp, top)
 
-    def halve(bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(bracket: tuple[AnyArray, AnyArray]) -> tuple[AnyArray, AnyArray]:
         low, high = bracket
         u = 0.5 * (low + high)
         left = at(u, a_, t_)[0] <= 0
         return xp.where(left, u, low), xp.where(left, high, u)
 
-    bits = 56 if xp.finfo(a.dtype).bits == 64 else 28  # one halving a bit, and a few to spare
+    bits = 56 if xp.finfo(a.dtype).bits == 64 else 28  # one halving per bit, and a few to spare
     _, u = iterate(xp, bits, halve, (xp.zeros_like(top_), top_))
     excess, slope, _ = at(u, a, t)
     u = xp.where(slope > 0, u - excess / nonzero(xp, slope), u)  # carries the derivative

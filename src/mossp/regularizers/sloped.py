@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import abc
 
+from mossp._base.types import AnyNumber, AnyVector
 from mossp.regularizers import prox
 from mossp.regularizers.base import Around, Regularizer
-from mossp.regularizers.prox import Array, aligned
+from mossp.regularizers.prox import aligned
 
 
 class SlopedL1(Regularizer):
-    """Any regulariser with h(x) = sum_i s_i |x_i|, s = `slope` a number or one a coordinate."""
+    """A regulariser with h(x) = sum_i s_i |x_i|, s = `slope` a number or one per coordinate."""
 
     @property
     @abc.abstractmethod
-    def slope(self) -> Array:
+    def slope(self) -> AnyNumber:
         """The slope s of h."""
 
-    def h(self, x: Array) -> Array:
+    def h(self, x: AnyVector) -> AnyNumber:
         xp, x, s = aligned(x, self.slope)
         return xp.sum(s * xp.abs(x))
 
-    def prox_h(self, v: Array, mu: Array) -> Array:
+    def prox_h(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return prox.soft_threshold(v, mu * self.slope)
 
-    def nearest_h(self, x: Array, w: Array) -> Array:
+    def nearest_h(self, x: AnyVector, w: AnyVector) -> AnyVector:
         xp, x, w, s = aligned(x, w, self.slope)
         return xp.where(x == 0, xp.clip(w, -s, s), s * xp.sign(x))
 
@@ -45,27 +46,27 @@ class Separable(SlopedL1):
     """h = s |x|_1 and g(x) = sum_i value(|x_i|), value convex and flat at 0."""
 
     @abc.abstractmethod
-    def value(self, a: Array) -> Array:
+    def value(self, a: AnyVector) -> AnyVector:
         """The g of one coordinate, at a = |x_i|."""
 
     @abc.abstractmethod
-    def slopes(self, a: Array) -> tuple[Array, Array]:
+    def slopes(self, a: AnyVector) -> tuple[AnyVector, AnyVector]:
         """The left and right derivatives of `value` at a."""
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         xp, x = aligned(x)
         return xp.sum(self.value(xp.abs(x)))
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         xp, x = aligned(x)
         return xp.sign(x) * self.slopes(xp.abs(x))[0]
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         xp, x, w = aligned(x, w)
         sign, (low, high) = xp.sign(x), self.slopes(xp.abs(x))
         return sign * xp.minimum(xp.maximum(sign * w, low), high)
 
-    def weighted(self, weights: Array) -> Regularizer:
+    def weighted(self, weights: AnyVector) -> Regularizer:
         return WeightedSeparable(self, weights)
 
 
@@ -73,23 +74,23 @@ class WeightedSeparable(Around, SlopedL1):
     """sum_i w_i (h_i - g_i): in every coordinate, mu is multiplied by the weight."""
 
     reg: Separable
-    weights: Array
+    weights: AnyVector
 
     @property
-    def slope(self) -> Array:
+    def slope(self) -> AnyNumber:
         return self.weights * self.reg.slope
 
-    def g(self, x: Array) -> Array:
+    def g(self, x: AnyVector) -> AnyNumber:
         xp, x, w = aligned(x, self.weights)
         return xp.sum(w * self.reg.value(xp.abs(x)))
 
-    def prox_g(self, v: Array, mu: Array) -> Array:
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return self.reg.prox_g(v, mu * self.weights)
 
-    def subgradient_g(self, x: Array) -> Array:
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
         _, x, w = aligned(x, self.weights)
         return w * self.reg.subgradient_g(x)
 
-    def nearest_g(self, x: Array, w: Array) -> Array:
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         xp, x, w, weights = aligned(x, w, self.weights)
         return weights * self.reg.nearest_g(x, w / prox.nonzero(xp, weights))

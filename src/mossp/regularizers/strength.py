@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 
+from mossp._base.types import AnyKey, AnyNumber, Number, PyTree
 from mossp.regularizers.base import Regularizer
+
+Place = tuple[AnyKey, ...]  # names of fields and keys, from the outside in
 
 
 def with_strength(regularizer: Regularizer, lam: float) -> Regularizer:
@@ -22,28 +24,30 @@ def with_strength(regularizer: Regularizer, lam: float) -> Regularizer:
     return eqx.tree_at(lambda tree: found_at(tree, places[0]), regularizer, lam)
 
 
-def strengthened(regularizer: Regularizer, factor: Any) -> Regularizer:
+def strengthened(regularizer: Regularizer, factor: Number) -> Regularizer:
     """The regulariser with every lam in it multiplied; the same compiled programs serve it.
 
+    Examples
+    --------
     >>> from mossp.regularizers import MCP, Nonnegative
     >>> strengthened(Nonnegative(MCP(0.5)), 2.0).reg
     MCP(lam=1.0)
     """
     places = strengths_in(regularizer)
 
-    def strengths(tree: Any) -> list[Any]:
+    def strengths(tree: Regularizer) -> list[AnyNumber]:
         return [found_at(tree, place) for place in places]
 
     return eqx.tree_at(strengths, regularizer, [factor * lam for lam in strengths(regularizer)])
 
 
-def found_at(tree: Any, place: tuple[Any, ...]) -> Any:
+def found_at(tree: PyTree, place: Place) -> AnyNumber:
     for name in place:
         tree = tree[name] if isinstance(tree, (dict, list, tuple)) else getattr(tree, name)
     return tree
 
 
-def strengths_in(tree: Any) -> list[tuple[Any, ...]]:
+def strengths_in(tree: PyTree) -> list[Place]:
     """Where a field called lam is found: the way to each."""
     if isinstance(tree, dict):
         parts = list(tree.items())

@@ -40,7 +40,7 @@ SHARE = 5  # a grid point gets this part of the steps that `solve` would take
 class Tuning:
     """What a grid showed. `method` and `schedule` are the winner's, ready for `solve`.
 
-    Attributes:
+    Attributes
     ----------
     values : dict
         The winner's settings by name.
@@ -102,7 +102,7 @@ def tune(
     steps, gradients : int, optional
         Of each point: a fifth of what `solve` would take if left out.
 
-    Examples:
+    Examples
     --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0] + x[1], equality=lambda x: x @ x - 2.0)

@@ -51,7 +51,7 @@ class Online:
     schedule : str or Rule
         One without a horizon: "indexed", or a rule from mossp.schedules.
 
-    Examples:
+    Examples
     --------
     >>> import jax.numpy as jnp
     >>> rng = np.random.default_rng(0)

@@ -131,7 +131,7 @@ def path(
     **settings
         Those of `solve`.
 
-    Examples:
+    Examples
     --------
     >>> import numpy as np, mossp
     >>> rng = np.random.default_rng(0)

@@ -100,18 +100,18 @@ def solve(
         `different_starts` in mossp.certificates.feasibility); the best of their answers is
         returned.
 
-    Returns:
+    Returns
     -------
     Result
         The best point with its certificate. Ctrl-C and SIGTERM end the run with the point reached,
         saved if a checkpoint is kept.
 
-    Notes:
+    Notes
     -----
     Where what "auto" chose diverges, meets NaN or does not arrive, other ways are tried in turn
     (`mossp.solving.ways`), and the message says which of them led to the answer.
 
-    Examples:
+    Examples
     --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0] + x[1], equality=lambda x: x @ x - 2.0)

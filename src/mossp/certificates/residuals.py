@@ -1,0 +1,196 @@
+"""How close a point is to a KKT point, from a witness (Definition 2.1 of the paper).
+
+    u = grad f(x) + J(x) q + s_h - s_g,     s_h in dh(x),  s_g in dg(y),  q the multipliers
+
+with the full gradient where there is one. Samplers and streams give fresh samples instead, in
+blocks, and ||u||^2 is then the mean inner product of two different blocks, which has the right
+expectation; how far these products scatter gives its standard error.
+
+Every residual is also read relative to its scale, by which rounding and the units of a problem
+are measured, and which is at least 1:
+
+    criticality       S, the largest norm among what the problem puts into u: grad f, s_g and the
+                      shortest element of dh(x). J q and the rest of s_h balance these; they are
+                      chosen by the proof, which must not make its own bound wider.
+    proximity         ||x||
+    feasibility       sum_i |x_i dc_j/dx_i|, which is at most ||grad c_j|| ||x||, of each
+                      constraint by itself: c_j is then within tol if, to first order, relative
+                      changes of the x_i by tol make it hold. A constraint in large units does not
+                      excuse the others, nor does an entry of x that it does not depend on.
+    complementarity   of min(q_j, -c_j): S for q_j, and for c_j as above
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base.programs import compiled
+from mossp._base.types import (
+    AnyArray,
+    AnyVector,
+    Draws,
+    Index,
+    Multipliers,
+    Namespace,
+    Number,
+    Scalar,
+    Vector,
+)
+from mossp.certificates.blocks import length_of_mean, value_and_gradients
+from mossp.certificates.witness import Witness
+from mossp.oracles import Oracles, namespace, violated
+
+ROWS = 32  # gradients of constraints that are formed at a time
+
+
+class Scales(NamedTuple):
+    """What the residuals are divided by, and the size of the multipliers beside the first."""
+
+    criticality: Number = 1.0
+    proximity: Number = 1.0
+    feasibility: Number = 1.0
+    complementarity: Number = 1.0
+    largest_multiplier: Number = 0.0
+
+
+@np.errstate(over="ignore", invalid="ignore")  # far away, where nothing is certified
+def scales(
+    x: AnyVector, terms: tuple[AnyVector, ...], c: AnyArray, q: AnyArray, sizes: AnyArray, m_E: int
+) -> Scales:
+    """What the residuals at x are relative to, in NumPy or in JAX.
+
+    `terms` are those of u that the problem gives; `sizes` are sum_i |x_i dc_j/dx_i|.
+
+    Several constraints have a scale each; the one that is reported gives the same relative number.
+    """
+    xp: Namespace = namespace(x)
+    norm = xp.linalg.norm
+
+    def at_least_one(value: AnyArray) -> AnyArray:
+        return xp.where(xp.isfinite(value), xp.maximum(value, 1.0), 1.0)
+
+    def common(value: AnyArray, relative: AnyArray, otherwise: AnyArray) -> AnyArray:
+        value, relative = norm(value), norm(relative)
+        sound = xp.isfinite(value) & (relative > 0)
+        return at_least_one(xp.where(sound, value / xp.where(sound, relative, 1.0), otherwise))
+
+    S = at_least_one(xp.max(xp.stack([norm(term) for term in terms])))
+    rows = at_least_one(sizes)
+    largest = xp.max(rows, initial=1.0)
+    wrong = violated(c, m_E)
+    q_I, c_I, rows_I = q[m_E:], c[m_E:], rows[m_E:]
+    slack = xp.minimum(q_I, -c_I), xp.minimum(q_I / S, -c_I / rows_I)
+    return Scales(
+        criticality=S,
+        proximity=at_least_one(norm(x)),
+        feasibility=common(wrong, wrong / rows, largest),
+        complementarity=common(*slack, 1.0),
+        largest_multiplier=xp.max(xp.abs(q), initial=0.0) / S,
+    )
+
+
+class Residuals(NamedTuple):
+    """What is computed for one witness, or for several with a leading axis."""
+
+    objective: AnyArray  # F(x)
+    gradient: AnyArray  # grad f(x)
+    criticality: AnyArray
+    proximity: AnyArray
+    feasibility: AnyArray
+    infeasible_stationarity: AnyArray
+    complementarity: AnyArray
+    q: AnyArray
+    criticality_error: AnyArray = 0.0
+    scales: Scales = Scales()
+
+
+def assembled(
+    oracles: Oracles, *, x: AnyVector, c: AnyArray, q: AnyArray, terms: tuple[AnyVector, ...],
+    pull: Callable[[AnyArray], AnyVector], sizes: AnyArray, criticality: Number, error: Number,
+    proximity: Number, objective: Number,
+) -> Residuals:  # fmt: skip
+    """The residuals from what they are made of, in NumPy or in JAX.
+
+    Parameters
+    ----------
+    oracles : Oracles
+    x, c, q
+        The point, the constraints there, and the multipliers.
+    terms
+        What the problem puts into u: grad f(x), s_g and the shortest element of dh(x).
+    pull
+        The map v -> J(x) v.
+    sizes
+        sum_i |x_i dc_j/dx_i| for each constraint.
+    criticality, error, proximity, objective
+        ||u||, two standard errors of it, ||x - y||, F(x).
+
+    Returns
+    -------
+    Residuals
+    """
+    norm = namespace(c).linalg.norm
+    wrong = oracles.positive_part(c)
+    c_I, q_I = c[oracles.m_E :], q[oracles.m_E :]
+    return Residuals(
+        objective=objective,
+        gradient=terms[0],
+        criticality=criticality,
+        proximity=proximity,
+        feasibility=norm(wrong),
+        infeasible_stationarity=norm(pull(wrong)),
+        complementarity=norm(namespace(c).minimum(q_I, -c_I)),
+        q=q,
+        criticality_error=error,
+        scales=scales(x, terms, c, q, sizes, oracles.m_E),
+    )
+
+
+def constraint_sizes(
+    oracles: Oracles, x: Vector, pull: Callable[[Multipliers], Vector]
+) -> Multipliers:
+    """sum_i |x_i dc_j/dx_i|, a number of them at a time, so that no Jacobian is held."""
+    if oracles.m == 0:
+        return jnp.zeros(0, x.dtype)
+
+    def row(j: Index) -> Scalar:
+        unit = jnp.zeros(oracles.m, x.dtype).at[j].set(1.0)
+        return jnp.sum(jnp.abs(x * pull(unit)))
+
+    return jax.lax.map(row, jnp.arange(oracles.m), batch_size=min(oracles.m, ROWS))
+
+
+@compiled(static_argnames="batch_size")
+def residuals(
+    oracles: Oracles, witnesses: Witness, draws: Draws = None, *, batch_size: int
+) -> Residuals:
+    """For each witness (leading axis); fresh samples come from `draws` where they are needed."""
+
+    def one(w: Witness) -> Residuals:
+        f, G = value_and_gradients(oracles, w.x, draws, batch_size)
+        gradient = jnp.mean(G, axis=0)
+        c, pullback = jax.vjp(oracles.c, w.x)
+        q = oracles.positive_part(w.lam + w.rho * c)
+        pull = lambda v: pullback(v)[0]  # noqa: E731
+        criticality, error = length_of_mean(G + (pull(q) + w.s_h - w.s_g))
+        return assembled(
+            oracles, x=w.x, c=c, q=q, pull=pull,
+            terms=(gradient, w.s_g, oracles.regularizer.nearest_h(w.x, jnp.zeros_like(w.x))),
+            sizes=constraint_sizes(oracles, w.x, pull),
+            criticality=criticality, error=error,
+            proximity=jnp.linalg.norm(w.x - w.y), objective=f + oracles.regularizer(w.x),
+        )  # fmt: skip
+
+    # A few at a time: one pass over the data serves them all, and memory stays bounded.
+    count = witnesses.x.shape[0]
+    together = min(count, 8)
+    rounds = -(-count // together)
+    order = jnp.minimum(jnp.arange(rounds * together), count - 1).reshape(rounds, together)
+    grouped = jax.tree.map(lambda a: a[order], witnesses)
+    judged = jax.lax.map(jax.vmap(one), grouped)
+    return jax.tree.map(lambda a: a.reshape(rounds * together, *a.shape[2:])[:count], judged)
