@@ -222,8 +222,8 @@ def check_size(probed: list[Probed]) -> bool:
 
 def warn_of_long(probed: list[Probed], programs: ProgramSet) -> None:
     """Once: a run traces its functions again at its end, and an equal problem compiles nothing."""
-    if programs.large and not programs.said:
-        programs.said = True
+    if programs.large and not programs.warned:
+        programs.warned = True
         warn(said_of_long(probed, "which takes long to compile"))
 
 

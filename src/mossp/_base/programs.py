@@ -54,7 +54,7 @@ class ProgramSet:
 
     def __init__(self, store: Store, origin: str, large: bool) -> None:
         self.origin, self.large = origin, large
-        self.said = False  # that they take long to compile
+        self.warned = False  # that they take long to compile
         self.bound: Numbers | None = None  # numbers that had to be compiled in
         self._store = weakref.ref(store)
 

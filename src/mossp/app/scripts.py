@@ -98,5 +98,5 @@ def guarded(path: Path, function: Any) -> Any:
         ]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         where = f"{path}, line {line}" if line else f"{path}"
-        said = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise ValueError(f"{where}: {type(error).__name__}: {said}") from error
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ValueError(f"{where}: {type(error).__name__}: {reason}") from error

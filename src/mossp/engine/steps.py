@@ -153,7 +153,7 @@ def refresh_anchor(context: Context, carry: Carry) -> Carry:
 
 
 class Observation(NamedTuple):
-    """What the host looks at between chunks, one value per replica."""
+    """What the host observes between chunks, one value per replica."""
 
     objective: Any
     violation: Any

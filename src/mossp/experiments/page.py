@@ -69,30 +69,30 @@ CHOICES = (
 
 def findings(records: list[Record], orders: dict[str, dict[str, Any]]) -> list[str]:
     """What the numbers say, counted."""
-    said = []
+    sentences = []
     for experiment, name in (("sphere", "On the sphere"), ("quadratics", "On the quadratics")):
         mine = [r for r in records if r.experiment == experiment]
         if not mine:
             continue
         counts = {metric: wins(mine, metric) for metric in ("objective", "violation", "gap")}
-        said.append(
+        sentences.append(
             f"{name}, MoSSP tuned like the others has the lowest objective in "
             f"{counts['objective'][0]} of {counts['objective'][1]} comparisons, the lowest "
             f"violation in {counts['violation'][0]}, and after restoring feasibility the lowest "
             f"objective in {counts['gap'][0]}."
         )
-        said += against_the_paper(mine)
+        sentences += against_the_paper(mine)
     if records:
-        said.append(
+        sentences.append(
             "An infeasible point can show an objective below the optimum: compare “F restored − "
             "F*”, not the objectives, where violations differ."
         )
     for result, part in orders.items():
         middle, low, high = (numbers.fixed(v, 2) for v in part["slopes"][0])
-        said.append(
+        sentences.append(
             f"{result}: E‖u‖² falls like K to the {middle} (95 % interval {low} to {high})."
         )
-    return said
+    return sentences
 
 
 def against_the_paper(records: list[Record]) -> list[str]:

@@ -6,7 +6,7 @@ A quadratic penalty ends at a violation of ||lam*|| / rho, and its stable step i
                                                        its length is at least that of rho c(x)
     L    = smoothness of the mini-batch losses + || sum_j lam_j Hess c_j ||
     rho  = ||lam|| / target                            the violation that is aimed at,
-           at least 5 L / ||J||^2                      but strong enough to be felt,
+           at least 5 L / ||J||^2                      but strong enough to matter,
            at most K L / (10 ||J||^2)                  and weak enough that K steps of size mu
     mu   = 1 / (L + 1.3 rho ||J||^2 + curvature)       travel the distance along the constraints;
                                                        a run that has travelled it may go to 4 rho
@@ -103,15 +103,16 @@ def retune(
         trial = reg.prox_h(x - d / L, 1 / L)
         # d + s_h - s_g, from the last step or, before the first, from a trial step of length 1/L
         r = jnp.where(first, L * (reg.prox_g(x, 1 / L) - trial), d + last.s_h - last.s_g)
-        is_equality = jnp.arange(oracles.m) < oracles.m_E
-        felt = is_equality | (c >= 0) | (last.lam + last.rho * c > 0)
-        lam = oracles.positive_part(least_squares_multipliers(oracles, x, r, felt.astype(x.dtype)))
+        acting = oracles.is_equality | (c >= 0) | (last.lam + last.rho * c > 0)
+        lam = oracles.positive_part(
+            least_squares_multipliers(oracles, x, r, acting.astype(x.dtype))
+        )
         if isinstance(method.penalty, NoPenalty):
             bend = constraint_curvature(oracles, x, lam)
             L = L + bend
             step = 1 / L
         else:
-            near = felt | first | could_be_met(oracles, x, c, reference)
+            near = acting | first | could_be_met(oracles, x, c, reference)
             weights = method.weights(state)
             # The Lagrangian bends by the first, the penalty rho ||c||^2 / 2 by rho the second.
             bend, penalty_bend = lax.map(
@@ -196,8 +197,8 @@ def strong_enough(
     stronger = jnp.where(first | (left > tuner.arrived), 0.0, 4 * schedule.rho)
     strongest = jnp.maximum(jnp.maximum(tuner.K / 10, 5) * unit, stronger)
     # At a standstill rho c(x) is the multiplier, too; the larger estimate is the safer one.
-    felt = jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.positive_part(c)))
-    length = jnp.maximum(jnp.linalg.norm(lam), felt)
+    pushed = jnp.where(first, 0.0, schedule.rho * jnp.linalg.norm(oracles.positive_part(c)))
+    length = jnp.maximum(jnp.linalg.norm(lam), pushed)
     return jnp.clip(length / tuner.target, 5 * unit, strongest)
 
 

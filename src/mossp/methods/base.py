@@ -161,7 +161,7 @@ def nearest_witness(
 
 
 def check_number(method: Any, name: str, needs: str, inside: Holds, optional: bool = False) -> None:
-    """A sentence unless the field is a number, or one a replica, for which `inside` holds."""
+    """Raise ValueError unless `inside` holds for the field: a number, or one per replica."""
     value = getattr(method, name)
     if not (optional and value is None):
         require(method, name, value, needs, inside, several=True, finite=False)

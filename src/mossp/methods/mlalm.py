@@ -85,7 +85,7 @@ class MLALM(Method):
         x_new = reg.prox_h(v, mu)
         c = oracles.c(x_new)
         least = -lam / jnp.maximum(rho, jnp.finfo(x.dtype).tiny)  # rho may be 0, and lam is then
-        floor = jnp.where(jnp.arange(oracles.m) < oracles.m_E, -jnp.inf, least)
+        floor = jnp.where(oracles.is_equality, -jnp.inf, least)
         lam = lam + sigma * jnp.maximum(floor, c)
         return State(x_new, lam, memory, (v - x_new) / mu, s_g, x)
 

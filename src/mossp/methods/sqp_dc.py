@@ -79,7 +79,7 @@ class SQPDC(Method):
         longest = self.reach * jnp.maximum(jnp.linalg.norm(x), 1.0)
         tau = jnp.minimum(1.0, longest / jnp.maximum(away, jnp.finfo(x.dtype).tiny))
         # An inequality that holds keeps its slack.
-        e = jnp.where((jnp.arange(oracles.m) < oracles.m_E) | (c > 0), tau * c, c)
+        e = jnp.where(oracles.is_equality | (c > 0), tau * c, c)
         bound = self.bound * (jnp.linalg.norm(d - xi) + jnp.minimum(away, longest) / mu + 1e-6)
         found = constrained_prox(
             reg.h, reg.prox_h, w, mu, x, e, J, oracles.m_E, state.lam, bound

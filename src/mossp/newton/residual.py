@@ -91,7 +91,7 @@ class KKT:
 
     @functools.cached_property
     def is_equality(self) -> np.ndarray:
-        return np.arange(self.oracles.m) < self.oracles.m_E
+        return np.asarray(self.oracles.is_equality)
 
     @functools.cached_property
     def rows(self) -> int:

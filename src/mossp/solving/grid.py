@@ -262,4 +262,4 @@ def violations(problem: Problem, x0: PyTree, result: Result) -> np.ndarray:
 
 @compiled
 def _violations(oracles: Oracles, xs: jax.Array) -> jax.Array:
-    return jax.vmap(lambda x: jnp.sum(jnp.abs(oracles.positive_part(oracles.c(x)))))(xs)
+    return jax.vmap(oracles.violation_l1)(xs)
