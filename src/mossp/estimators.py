@@ -24,10 +24,10 @@ import jax.numpy as jnp
 
 from mossp._base.module import Module
 from mossp._base.printing import shown
+from mossp._base.types import Vector
 from mossp._base.validation import is_weight, require
 from mossp.oracles import Oracles
 
-Vector = Any
 Gradient = Callable[[Vector], Vector]  # x -> the gradient at x on the step's mini-batch
 
 

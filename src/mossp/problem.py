@@ -18,6 +18,7 @@ from mossp._base.programs import store
 from mossp._base.structure import Structure, with_dtype
 from mossp._base.surroundings import fork, refuse_tracers
 from mossp._base.tracing import Probed
+from mossp._base.types import PyTree
 from mossp._base.validation import concrete
 from mossp.data import Source, as_source
 from mossp.functions import (
@@ -37,9 +38,6 @@ from mossp.functions import (
 from mossp.losses import Loss
 from mossp.oracles import Oracles
 from mossp.regularizers import Regularizer, Zero
-
-PyTree = Any
-Vector = Any
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

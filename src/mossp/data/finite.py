@@ -13,10 +13,9 @@ from jax import lax
 
 from mossp._base.module import Module
 from mossp._base.structure import with_dtype
+from mossp._base.types import PyTree
 from mossp.data.protocol import Source
 from mossp.data.sparse import SparseRows, is_sparse, padded_length
-
-PyTree = Any
 
 # Of few rows, so many that data sets of a few more or less are padded alike.
 FEW = 32

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-PyTree = Any
+from mossp._base.types import PyTree
 
 # Rows of the batches that a loss is traced with: what differs between them depends on the size.
 PROBED_SIZES = (4, 7)

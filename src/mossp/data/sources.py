@@ -11,9 +11,8 @@ import numpy as np
 from mossp._base.keys import Purpose, generator, jax_keys
 from mossp._base.module import Module
 from mossp._base.structure import with_dtype
+from mossp._base.types import PyTree
 from mossp.data.protocol import Compiled, Source, stack
-
-PyTree = Any
 
 STREAM_BLOCK = 64  # batches of a Stream that are held at a time
 STREAM_LOOKS = 4  # batches of a Stream that are measured without being used up

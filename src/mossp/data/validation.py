@@ -10,12 +10,11 @@ import numpy as np
 import scipy.sparse
 
 from mossp._base.printing import counted
+from mossp._base.types import PyTree
 from mossp._base.validation import hides_entries
 from mossp.data.finite import Finite
 from mossp.data.protocol import Source
 from mossp.data.sources import NoData
-
-PyTree = Any
 
 
 def as_source(data: Any, check: Callable[[PyTree], None]) -> Source:

@@ -14,8 +14,7 @@ import numpy as np
 
 from mossp._base import archive, layout
 from mossp._base.archive import CheckpointError
-
-PyTree = Any
+from mossp._base.types import PyTree
 
 KIND = "mossp checkpoint"
 

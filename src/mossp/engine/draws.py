@@ -10,9 +10,8 @@ import numpy as np
 
 from mossp._base import keys
 from mossp._base.keys import Purpose
+from mossp._base.types import PyTree
 from mossp.data import Source, count_draws, filled, stack
-
-PyTree = Any
 
 LARGEST_BLOCK = 2**22  # indices in a block
 

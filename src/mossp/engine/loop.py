@@ -20,12 +20,12 @@ import jax
 import numpy as np
 
 from mossp._base import keys
+from mossp._base.types import PyTree
 from mossp.engine import steps
 from mossp.engine.draws import Block, Draws
 from mossp.engine.steps import Carry, Context, Observation
 from mossp.measuring.step_sizes import Tuner
 
-PyTree = Any
 T = TypeVar("T")
 
 CHUNK_SECONDS = 0.25  # how long Ctrl-C, a time budget or a progress bar may have to wait

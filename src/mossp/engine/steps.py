@@ -13,15 +13,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from mossp._base.programs import compiled
+from mossp._base.types import AnyVector, PyTree, Vector
 from mossp.certificates.certificate import Witness
 from mossp.data import map_rows
 from mossp.measuring import step_sizes
 from mossp.methods.base import Method
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters, Schedule
-
-PyTree = Any
-Vector = Any
 
 
 class Carry(NamedTuple):
@@ -174,7 +172,7 @@ def observe(oracles: Oracles, carry: Carry, rows: PyTree) -> jax.Array:
     return _observe(oracles, carry.state.x, carry.last.y, carry.finite, rows)
 
 
-def objective(oracles: Oracles, x: Vector) -> Any:
+def objective(oracles: Oracles, x: AnyVector) -> Any:
     """F(x) on all of the data, by the program that observes a single replica."""
     return _observe(oracles, x[None], x[None], jnp.ones(1, bool), None)[0, 0]
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from mossp._base import layout
 from mossp._base.programs import compiled
+from mossp._base.types import PyTree
 from mossp.certificates.certificate import Residuals, Witness, residuals
 from mossp.certificates.feasibility import into_domain, on_host
 from mossp.engine.checkpoint import flattened, rebuilt
@@ -23,8 +24,6 @@ from mossp.engine.loop import Chunk, Loop, Position
 from mossp.engine.steps import Observation
 from mossp.oracles import Oracles
 from mossp.result import Trace
-
-PyTree = Any
 
 GROWTH = 1e8  # ||x|| or ||c|| beyond this many times where they started: diverged
 COLUMNS = 6  # of the history: step, gradients, seconds; objective, violation, proximity by replica

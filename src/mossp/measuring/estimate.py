@@ -18,11 +18,10 @@ from mossp._base import keys
 from mossp._base.power import POWER_ITERATIONS, leading, spectral_norm, start_vector
 from mossp._base.programs import compiled
 from mossp._base.structure import Structure
+from mossp._base.types import Vector
 from mossp.constants import Constants
 from mossp.oracles import Oracles
 from mossp.problem import Problem
-
-Vector = Any
 
 MINI_BATCHES = 16  # whose smoothness is looked at one by one
 POOLED_ROWS = 512  # rows whose mean stands for f

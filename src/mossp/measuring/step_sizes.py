@@ -37,6 +37,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from mossp._base.power import spectral_norm, start_vector
+from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.constants import JACOBIAN_MARGIN
 from mossp.estimators import Kind
@@ -49,8 +50,6 @@ from mossp.methods.base import Method
 from mossp.methods.penalty import NoPenalty, ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Schedule
-
-Vector = Any
 
 # Steps, as fractions of K, at which rho and mu are set: often while the iterates still travel.
 RETUNE_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)

@@ -11,14 +11,13 @@ import jax
 
 from mossp._base.module import Module
 from mossp._base.printing import shown
+from mossp._base.types import Vector
 from mossp._base.validation import Holds, is_choice, require
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Kind
 from mossp.methods.penalty import GrowingPenalty, Penalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class About(NamedTuple):

@@ -17,14 +17,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import Full, GradientEstimator
 from mossp.methods.base import About, Method, check_number
 from mossp.methods.penalty import ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 MOST_INNER = 500
 INNER_RESIDUAL = 1e-3  # in units of the last move of x, divided by mu

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-Vector = Any
+from mossp._base.types import Vector
 
 STEPS = 60
 SHORTER = 60  # halvings in a line search

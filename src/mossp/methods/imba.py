@@ -27,14 +27,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import Full, GradientEstimator
 from mossp.methods.base import About, Method, nearest_witness
 from mossp.methods.penalty import NoPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 MOST_TRIALS = 100  # of L_f and L_i in a step
 MOST_NEWTON = 50

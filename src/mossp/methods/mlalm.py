@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
+from mossp._base.types import Vector
 from mossp._base.validation import is_number
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Recursive
@@ -24,8 +25,6 @@ from mossp.methods.base import About, Method, check_number
 from mossp.methods.penalty import ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class State(NamedTuple):

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from mossp._base.types import Vector
 from mossp._base.validation import is_weight
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Kind, Recursive
 from mossp.methods.base import About, Method, assumption, check_number
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class State(NamedTuple):

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from mossp._base.types import Vector
 from mossp._base.validation import is_weight
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Recursive
@@ -26,8 +27,6 @@ from mossp.methods.base import About, Method, check_number, ours
 from mossp.methods.penalty import ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class State(NamedTuple):

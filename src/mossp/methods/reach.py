@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base.types import Vector
 from mossp.methods.base import Method
 from mossp.oracles import Oracles
-
-Vector = Any
 
 
 def objection(method: Method, oracles: Oracles, x0: Vector) -> str | None:

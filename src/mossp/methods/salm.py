@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from mossp._base.types import Vector
 from mossp._base.validation import is_number
 from mossp.estimators import GradientEstimator, Recursive
 from mossp.methods.base import About, assumption, check_choice, check_number
@@ -25,8 +26,6 @@ from mossp.methods.penalty import ScaledPenalty
 from mossp.methods.stages import Stages, State, check_switches
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class SALM(Stages):

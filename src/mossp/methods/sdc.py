@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
+from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Recursive
 from mossp.methods.base import (
@@ -30,8 +31,6 @@ from mossp.methods.base import (
 )
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class State(NamedTuple):

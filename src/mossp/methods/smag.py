@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
+from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Plain
 from mossp.methods.base import About, Method, check_choice, check_number, nearest_witness
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class State(NamedTuple):

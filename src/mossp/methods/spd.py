@@ -14,13 +14,12 @@ from typing import Any
 
 import equinox as eqx
 
+from mossp._base.types import Vector
 from mossp.estimators import GradientEstimator, Plain
 from mossp.methods.base import About, check_number, gradient_of_g
 from mossp.methods.stages import Stages, State, check_switches
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class SPD(Stages):

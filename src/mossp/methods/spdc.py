@@ -17,13 +17,12 @@ from typing import Any
 
 import equinox as eqx
 
+from mossp._base.types import Vector
 from mossp.estimators import GradientEstimator, Recursive
 from mossp.methods.base import About, assumption, check_choice, check_number
 from mossp.methods.stages import Stages, State, check_switches
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class SPDC(Stages):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Recursive
 from mossp.methods.base import About, Method, check_number, ours
@@ -25,8 +26,6 @@ from mossp.methods.dual import constrained_prox, solved
 from mossp.methods.penalty import NoPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class State(NamedTuple):

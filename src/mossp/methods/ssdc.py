@@ -17,13 +17,12 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 
+from mossp._base.types import Vector
 from mossp.estimators import GradientEstimator, Plain
 from mossp.methods.base import About, check_choice, check_number
 from mossp.methods.stages import Stages, State
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class SSDC(Stages):

@@ -19,13 +19,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from mossp._base.power import start_vector
+from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator
 from mossp.methods.base import Method, check_choice, check_number, choose, nearest_witness
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
-
-Vector = Any
 
 
 class State(NamedTuple):

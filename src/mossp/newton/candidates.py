@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from mossp._base.programs import compiled
+from mossp._base.types import Vector
 from mossp.certificates.feasibility import into_domain, on_host
 from mossp.newton.globalization import Polished
 from mossp.newton.recession import leads_to_infinity
@@ -27,7 +28,6 @@ from mossp.oracles import Oracles
 from mossp.regularizers.base import Counted
 from mossp.regularizers.strength import strengthened, strengths_in
 
-Vector = Any
 Newton = Callable[..., Polished]  # newton(oracles, x, tol=None, patient=True)
 
 # A path of strengths: each is FALL times the one before, near enough for Newton's method to follow;

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from mossp._base.budget import Budget, UsedUp
+from mossp._base.types import AnyVector
 from mossp.certificates.certificate import Witness
 from mossp.certificates.feasibility import into_domain
 from mossp.newton.hessian import COLUMNS, is_dense, unit_rows
@@ -29,8 +30,6 @@ from mossp.newton.residual import KKT, Evaluation, row_count
 from mossp.newton.search import Search
 from mossp.newton.system import derivative, direction
 from mossp.oracles import Oracles
-
-Vector = Any
 
 # Steps of an attempt. Where it converges it takes some ten; the last attempt of a run, after which
 # nothing comes, may take MORE times as many.
@@ -86,7 +85,7 @@ class Path(NamedTuple):
 
 @np.errstate(over="ignore", invalid="ignore")  # a trial point that overflows is not taken
 def polish(
-    oracles: Oracles, x: Vector, tol: float, patient: bool = True, budget: Budget | None = None,
+    oracles: Oracles, x: AnyVector, tol: float, patient: bool = True, budget: Budget | None = None,
     patience: float = np.inf, before: float = 0.0, last: bool = False,
 ) -> Polished:  # fmt: skip
     """The KKT point that x leads to, with its proof; x itself where none is better.
@@ -188,7 +187,7 @@ def reached(at: Evaluation) -> tuple[np.ndarray, float, float, float]:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def compile_steps(oracles: Oracles, x: Vector, budget: Budget) -> None:
+def compile_steps(oracles: Oracles, x: AnyVector, budget: Budget) -> None:
     """Run what steps need once at x, for those who must not wait for the compiler later."""
     x = np.asarray(x)
     kkt = KKT(oracles, x.dtype)

@@ -23,11 +23,10 @@ import numpy as np
 
 from mossp._base import keys
 from mossp._base.programs import compiled
+from mossp._base.types import Vector
 from mossp.newton.meter import Meter
 from mossp.newton.residual import KKT, Evaluation, row_count
 from mossp.oracles import Oracles
-
-Vector = Any
 
 # The order beyond which no matrix is formed: at 2,000 its eigenvalues take seconds, and a copy
 # of it 32 MB.

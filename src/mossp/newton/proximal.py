@@ -20,13 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.programs import compiled
+from mossp._base.types import AnyVector
 from mossp.methods.dual import constrained_prox
 from mossp.newton.hessian import is_dense
 from mossp.newton.residual import Evaluation
 from mossp.newton.search import Search
 from mossp.oracles import Oracles
-
-Vector = Any
 
 # Where a loss is flat but for a bend, H says too little: the more is added to M, in units of 1/t,
 # the shorter is the step. The first is as good as none.
@@ -48,28 +47,28 @@ RAISES, RAISE, VIOLATION_LEFT = 4, 4, 0.1
 class Model(NamedTuple):
     """A convex model of the problem around x."""
 
-    x: Vector
-    gradient: Vector  # of f
-    c: Vector
+    x: AnyVector
+    gradient: AnyVector  # of f
+    c: AnyVector
     J: Any
     M: Any  # a matrix, or a number times the identity
     step: Any  # 1 / ||M||
-    bound: Vector  # on the multipliers: nu times the length of each row of J
+    bound: AnyVector  # on the multipliers: nu times the length of each row of J
 
 
 class Descent(NamedTuple):
     """Where the minimisation of a model stands."""
 
     k: Any
-    x: Vector
-    y: Vector  # ahead of x, by acceleration
-    q: Vector
+    x: AnyVector
+    y: AnyVector  # ahead of x, by acceleration
+    q: AnyVector
     speed: Any
     left: Any  # the length of the last step
     enough: Any  # the length at which it ends
 
     @classmethod
-    def begin(cls, x: Vector, q: Vector) -> Descent:
+    def begin(cls, x: AnyVector, q: AnyVector) -> Descent:
         zero, one = np.zeros((), x.dtype), np.ones((), x.dtype)
         return cls(np.zeros((), np.int32), x, x, q, one, one, zero)
 

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from mossp._base.programs import compiled
+from mossp._base.types import AnyVector
 from mossp.certificates.feasibility import on_host
 from mossp.certificates.stationarity import ACTIVE
 from mossp.newton.hessian import Hessian, is_dense
@@ -27,8 +28,6 @@ from mossp.newton.meter import Meter
 from mossp.newton.residual import KKT
 from mossp.newton.system import tangential
 from mossp.oracles import Oracles
-
-Vector = Any
 
 # Of x, by which it is lengthened. A point with a small gradient may be far from its minimum: if the
 # loss rises at all along the ray, then within 1e12 times the length of x.
@@ -59,7 +58,7 @@ class Point(NamedTuple):
 
 
 def leads_to_infinity(
-    oracles: Oracles, x: Vector, q: Vector, tol: float, meter: Meter | None = None
+    oracles: Oracles, x: AnyVector, q: AnyVector, tol: float, meter: Meter | None = None
 ) -> bool:
     """Whether the objective falls from x to infinity on a ray, and on without end.
 
@@ -161,6 +160,6 @@ def underflows(at: Callable[[float], Point], end: float, eps: float) -> bool:
 
 
 @compiled
-def _evaluate(oracles: Oracles, x: Vector) -> tuple[Any, ...]:
+def _evaluate(oracles: Oracles, x: AnyVector) -> tuple[Any, ...]:
     reg = oracles.regularizer
     return oracles.full_value(x), reg(x), reg.h(x), oracles.violation(x)

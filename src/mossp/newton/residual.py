@@ -20,12 +20,11 @@ import numpy as np
 
 from mossp._base.power import start_vector
 from mossp._base.programs import compiled
+from mossp._base.types import Vector
 from mossp.certificates.certificate import scales
 from mossp.certificates.feasibility import constraints_and_jacobian, on_host
 from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
 from mossp.oracles import Oracles
-
-Vector = Any
 
 # The move of v, relative to its size, that shows which entries of prox_{t h}(v) depend on v: large
 # beside rounding, small beside the distance to the next kink.

@@ -23,11 +23,10 @@ import numpy as np
 import scipy.sparse.linalg
 
 from mossp._base.programs import compiled
+from mossp._base.types import Vector
 from mossp.newton.hessian import Block, Hessian, in_parts, is_dense, unit_rows
 from mossp.newton.residual import KKT, Evaluation
 from mossp.oracles import Oracles
-
-Vector = Any
 
 TINY = 1e-300  # in place of 0 in a denominator
 # D and the identity differ by no more than this: rounding of 1 in a few operations.

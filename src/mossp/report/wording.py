@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from mossp._base.types import PyTree
 from mossp.report import numbers
 from mossp.result import Result, Status
-
-PyTree = Any
 
 
 class Row(NamedTuple):

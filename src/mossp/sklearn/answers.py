@@ -10,12 +10,11 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
 from mossp import losses
+from mossp._base.types import PyTree
 from mossp.data import is_sparse
 from mossp.result import Result, Status
 from mossp.sklearn.formulation import CLASSIFICATION, loss_of
 from mossp.sklearn.rows import Rows
-
-PyTree = Any
 
 UNEVEN = 1e3  # scales of the features this far apart make any method slow
 

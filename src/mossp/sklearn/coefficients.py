@@ -11,12 +11,11 @@ import numpy as np
 
 from mossp._base.module import Module
 from mossp._base.structure import as_pytree
+from mossp._base.types import PyTree
 from mossp.expressions import Expression, parse
 from mossp.fairness import Covariance, Covariances
 from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
 from mossp.regularizers.strength import with_strength
-
-PyTree = Any
 
 
 def regularizer_of(given: Any, lam: float | None, nonnegative: bool = False) -> Regularizer:

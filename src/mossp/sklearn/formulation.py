@@ -14,13 +14,13 @@ from sklearn.utils import check_random_state
 
 from mossp import losses
 from mossp._base import naming
+from mossp._base.types import PyTree
 from mossp.losses import LinearModel, Predictive
 from mossp.problem import Problem
 from mossp.regularizers import Regularizer
 from mossp.sklearn.coefficients import constraint_of, on_coefficients, regularizer_of
 from mossp.sklearn.rows import Rows
 
-PyTree = Any
 Parameters = Mapping[str, Any]  # by name, as `get_params()` or `vars` of an estimator has them
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mossp._base.types import PyTree
 from mossp.data import SparseRows, is_sparse
 from mossp.fairness import Covariance
 from mossp.sklearn.answers import coefficients_of, set_coefficients
@@ -18,8 +19,6 @@ from mossp.sklearn.formulation import (
 )
 from mossp.sklearn.rows import Rows
 from mossp.solving.online import Online
-
-PyTree = Any
 
 BATCH = 32  # rows a step
 

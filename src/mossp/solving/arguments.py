@@ -17,6 +17,7 @@ import numpy as np
 from mossp._base import naming
 from mossp._base.printing import quoted, short, shown
 from mossp._base.surroundings import refuse_tracers
+from mossp._base.types import PyTree
 from mossp._base.validation import MOST_COUNTED, is_choice, positive, whole
 from mossp.methods import METHODS, Method, within_reach
 from mossp.oracles import Oracles
@@ -25,8 +26,6 @@ from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
 from mossp.solving.automatic import choose
 from mossp.solving.means import check_mean
-
-PyTree = Any
 
 OUTPUTS = ("last", "random", "best")
 STEPS_WITHOUT_DATA = 10_000

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mossp._base.keys import Purpose, generator
+from mossp._base.types import PyTree
 from mossp.certificates.certificate import FRESH_SAMPLES, Witness
 from mossp.data import count_draws
 from mossp.result import Result, Status
@@ -15,8 +14,6 @@ from mossp.solving.prepare import Prepared
 from mossp.solving.run import observed, stopped
 from mossp.solving.state import Ended, State
 from mossp.solving.verdict import Ending, judge
-
-PyTree = Any
 
 # Samples that may judge a noisy answer, for each that the run took: the answer averages over many
 # steps, and is more accurate than a gradient that averages over as many samples at one point.

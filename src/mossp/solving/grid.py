@@ -21,6 +21,7 @@ import numpy as np
 
 from mossp._base.programs import compiled
 from mossp._base.structure import Structure
+from mossp._base.types import PyTree
 from mossp.methods import Method
 from mossp.methods.penalty import GrowingPenalty, ScaledPenalty
 from mossp.oracles import Oracles
@@ -30,7 +31,6 @@ from mossp.schedules import Measured, Rule, as_rule
 from mossp.solving.arguments import checked
 from mossp.solving.solve import solve_once
 
-PyTree = Any
 Grid = Mapping[str, Sequence[float]]
 
 SHARE = 5  # a grid point gets this part of the steps that `solve` would take

@@ -15,13 +15,11 @@ import numpy as np
 
 from mossp._base import keys
 from mossp._base.programs import compiled
+from mossp._base.types import PyTree, Vector
 from mossp.data import Source, is_rows, map_rows
 from mossp.functions import is_own
 from mossp.oracles import Oracles
 from mossp.problem import Problem
-
-PyTree = Any
-Vector = Any
 
 ROWS = 48  # looked at, or all where there are fewer: data of one shape share a program
 SPREAD = 24  # of them at equal distances

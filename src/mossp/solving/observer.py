@@ -11,8 +11,7 @@ import numpy as np
 from mossp._base.budget import Clock
 from mossp._base.progress import Bar
 from mossp._base.structure import Structure
-
-PyTree = Any
+from mossp._base.types import PyTree
 
 REPORT_SECONDS = 1.0  # between two reports of what polishing does
 

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from mossp._base.structure import Structure
+from mossp._base.types import PyTree
 from mossp.data import Stream
 from mossp.engine.watch import Record
 from mossp.methods import SQPDC, Method, MoSSPAL
@@ -20,8 +21,6 @@ from mossp.solving.automatic import FEW_CONSTRAINTS
 from mossp.solving.prepare import Prepared, prepare
 from mossp.solving.run import run
 from mossp.solving.state import State
-
-PyTree = Any
 
 FOREVER = 1e12  # seconds
 

@@ -13,14 +13,13 @@ import numpy as np
 
 from mossp._base.printing import shown
 from mossp._base.structure import Structure
+from mossp._base.types import PyTree
 from mossp.problem import Problem, check_problem
 from mossp.regularizers import Regularizer
 from mossp.regularizers.strength import with_strength
 from mossp.report.figures import BLUE, ORANGE, given_axes, new_figure, plain
 from mossp.result import Result
 from mossp.solving.solve import solve
-
-PyTree = Any
 
 MOST_CURVES = 40  # entries of x that are drawn, the largest
 

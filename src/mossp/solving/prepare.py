@@ -17,6 +17,7 @@ from mossp._base.keys import Purpose, generator
 from mossp._base.programs import compiled as with_programs
 from mossp._base.progress import Bar
 from mossp._base.structure import Structure, with_dtype
+from mossp._base.types import PyTree
 from mossp.certificates.feasibility import different_starts, phase_one, violation
 from mossp.data import Source, filled
 from mossp.engine import steps as compiled
@@ -43,7 +44,6 @@ from mossp.solving.arguments import (
 from mossp.solving.observer import Observer
 from mossp.solving.state import State, restore
 
-PyTree = Any
 Variants = list[tuple[Method, Rule]]
 
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base.types import PyTree
 from mossp.certificates.certificate import (
     LARGE,
     RESIDUALS,
@@ -34,8 +35,6 @@ from mossp.newton.meter import Meter
 from mossp.newton.recession import ADVICE, leads_to_infinity
 from mossp.oracles import Oracles
 from mossp.result import Status
-
-PyTree = Any
 
 NO_WORSE = 0.999  # where the start leads as near, it is rather taken than the end
 
