@@ -102,6 +102,8 @@ class Anchor(NamedTuple):
 class Plain(GradientEstimator):
     """The mini-batch gradient itself.
 
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MoSSP(momentum=mossp.Plain()).momentum
     Plain()
@@ -121,6 +123,8 @@ class Plain(GradientEstimator):
 class Full(Plain):
     """The full gradient, for finite sums and deterministic losses: a step costs N samples.
 
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MoSSP(momentum=mossp.Full()).momentum.full
     True

@@ -28,6 +28,8 @@ def breast_cancer(lam: float = 0.01) -> Example:
     569 rows of 30 measurements: columns standardised, then rows scaled to unit norm; y = +1 for a
     benign tumour, -1 for a malignant one.
 
+    Examples
+    --------
     >>> import mossp
     >>> problem, start, names = breast_cancer()
     >>> names[0], start(0).shape

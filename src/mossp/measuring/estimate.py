@@ -44,7 +44,7 @@ def estimate_constants(problem: Problem, x0: Any, batch_size: int = 32, seed: in
     batch_size : int
         Samples of a mini-batch whose noise and smoothness are measured.
     seed : int
-        Of the mini-batches and the points around x0.
+        Of the mini-batches.
 
     Returns
     -------
