@@ -91,7 +91,7 @@ class MoSSP(torch.optim.Optimizer):
 
     Notes
     -----
-    The formulas of a step are those of `mossp.torch`.
+    The formulas of a step stand at the top of `mossp.torch`.
 
     A mu that is given is taken as it is. One that is left out is `damping * lr`, lr = 0.01 unless a
     scheduler changes it, and the damping, at most 1, such that steps neither overshoot nor move the
