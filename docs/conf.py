@@ -25,6 +25,7 @@ nitpicky = False
 myst_heading_anchors = 3
 
 autosummary_generate = True
+autosummary_filename_map = {"mossp.Path": "mossp.Path-class"}  # beside mossp.path, in any folder
 numpydoc_show_class_members = False  # autodoc lists them
 default_role = "code"  # `x` in a docstring is code
 autodoc_typehints = "none"  # the signature's own are enough, and docstrings say the rest

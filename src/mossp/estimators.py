@@ -102,6 +102,8 @@ class Anchor(NamedTuple):
 class Plain(GradientEstimator):
     """The mini-batch gradient itself.
 
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MoSSP(momentum=mossp.Plain()).momentum
     Plain()
@@ -121,6 +123,8 @@ class Plain(GradientEstimator):
 class Full(Plain):
     """The full gradient, for finite sums and deterministic losses: a step costs N samples.
 
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MoSSP(momentum=mossp.Full()).momentum.full
     True
@@ -130,8 +134,15 @@ class Full(Plain):
 
 
 class Polyak(GradientEstimator):
-    """Polyak momentum. `alpha` is the weight of the new gradient; None leaves it to the schedule.
+    """Polyak momentum: a weighted mean of the gradients of the steps so far.
 
+    Parameters
+    ----------
+    alpha : float, optional
+        The weight of the new gradient; left to the schedule if left out.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MoSSP(momentum=mossp.Polyak(0.1)).momentum
     Polyak(alpha=0.1)
@@ -155,6 +166,13 @@ class Polyak(GradientEstimator):
 class Recursive(GradientEstimator):
     """Recursive momentum (STORM): two gradients on the same mini-batch.
 
+    Parameters
+    ----------
+    alpha : float, optional
+        The weight of the new gradient; left to the schedule if left out.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MoSSP(momentum=mossp.Recursive()).momentum
     Recursive()
@@ -176,8 +194,17 @@ class Recursive(GradientEstimator):
 
 
 class Truncated(GradientEstimator):
-    """An estimator kept in the ball ||d|| <= radius, a bound on ||grad f|| (Lu, Mei, Xiao 2024).
+    """An estimator kept in the ball `||d|| <= radius` (Lu, Mei, Xiao 2024).
 
+    Parameters
+    ----------
+    inner : GradientEstimator
+        The estimator.
+    radius : float
+        A bound on `||grad f||`.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.Truncated(mossp.Recursive(), radius=10.0).gradients
     2
@@ -228,9 +255,16 @@ class Truncated(GradientEstimator):
 class SVRG(GradientEstimator):
     """Variance-reduced gradients around an anchor, for finite sums: without noise in the limit.
 
-    The anchor is refreshed every `epoch` steps (default: one pass over the data) by a full
-    gradient, between compiled chunks, at step numbers that depend on nothing else.
+    The anchor is refreshed by a full gradient, between compiled chunks, at step numbers that depend
+    on nothing but `epoch`.
 
+    Parameters
+    ----------
+    epoch : int, optional
+        Steps between two refreshes: one pass over the data if left out.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.SVRG(epoch=500).gradients
     2

@@ -23,11 +23,20 @@ class Example(NamedTuple):
 def breast_cancer(lam: float = 0.01) -> Example:
     """Sparse logistic regression with coefficients of length 1, on scikit-learn's tumour data.
 
+    The problem is ::
+
         min  mean log(1 + exp(-y_i a_i'x)) + lam (||x||_1 - ||x||_2)    s.t.  ||x||^2 = 1
 
     569 rows of 30 measurements: columns standardised, then rows scaled to unit norm; y = +1 for a
     benign tumour, -1 for a malignant one.
 
+    Parameters
+    ----------
+    lam : float
+        Strength of the regulariser.
+
+    Examples
+    --------
     >>> import mossp
     >>> problem, start, names = breast_cancer()
     >>> names[0], start(0).shape

@@ -44,12 +44,27 @@ from mossp.regularizers import Regularizer, Zero
 class Problem:
     """min E[f(x, xi)] + h(x) - g(x) subject to equality(x) = 0 and inequality(x) <= 0.
 
-    `loss(x, batch)` is the mean over the rows of `batch`, in JAX; x is any pytree of arrays.
-    `data` is an array, or a pytree of arrays with a common leading axis (NumPy, JAX or
-    scipy.sparse, which is never made dense: `batch[0] @ x` works all the same); or a `Sampler`, a
-    `Stream`, or None, and then the loss is a deterministic `loss(x)`. Constraints return a
-    scalar, a vector, or a dict of arrays, whose names the multipliers then carry.
+    Parameters
+    ----------
+    loss : callable
+        `loss(x, batch)`, the mean over the rows of `batch`, in JAX; x is any pytree of arrays.
+        Without data it is a deterministic `loss(x)`.
+    data : array, pytree of arrays, Sampler or Stream, optional
+        Arrays with a common leading axis (NumPy, JAX or scipy.sparse, which is never made dense:
+        `batch[0] @ x` works all the same), or a source of batches.
+    regularizer : Regularizer, optional
+        h - g; none if left out.
+    equality, inequality : callable, optional
+        Functions of x that return a scalar, a vector, or a dict of arrays, whose names the
+        multipliers then carry.
 
+    Attributes
+    ----------
+    samples : int or None
+        Rows of the data, where they are finitely many.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp, mossp
     >>> problem = mossp.Problem(
     ...     loss=lambda x: jnp.sum((x - 2.0) ** 2),

@@ -88,6 +88,8 @@ class Budget:
     def within(self, part: float) -> Budget:
         """Only this part of the time that is left, for what must leave some to others.
 
+        Examples
+        --------
         >>> round(Budget(limit=100.0).within(0.5).limit)
         50
         """

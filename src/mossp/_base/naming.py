@@ -15,6 +15,8 @@ T = TypeVar("T")
 def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name that is most like this one, if there is one: what was perhaps meant.
 
+    Examples
+    --------
     >>> closest("polyka", ["polyak", "recursive"]), closest("svrg", ["polyak", "recursive"])
     ('polyak', None)
     """

@@ -80,6 +80,8 @@ def shown(value: object, longest: int = LONGEST) -> str:
 def counted(number: int, thing: str, digits: str | None = None) -> str:
     """A number of things, for a sentence; `digits` if the number is written in another way.
 
+    Examples
+    --------
     >>> counted(1, "row"), counted(2000, "row"), counted(2000, "row", "2,000")
     ('1 row', '2000 rows', '2,000 rows')
     """

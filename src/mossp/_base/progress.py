@@ -8,8 +8,14 @@ from typing import Any
 class Bar:
     """Does nothing unless `shown`; needs rich when it is. It is drawn on standard error.
 
-    total    how much there is to do
-    unit     "step" for "step 3 of 10"; else "3/10"
+    Parameters
+    ----------
+    total : int
+        How much there is to do.
+    shown : bool
+        Whether there is a bar at all.
+    unit : str
+        "step" for "step 3 of 10"; else "3/10".
     """
 
     def __init__(self, total: int, shown: bool, unit: str = "") -> None:

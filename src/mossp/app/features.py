@@ -42,11 +42,18 @@ FILE = {
 class Features:
     r"""How the columns of a table become the columns of a matrix, learnt once and applied again.
 
-    columns          of the table: names, each with None for numbers or with its levels for text
-    centre, scale    of each feature: the matrix holds (value - centre) / scale
-    width            how many columns LIBSVM's rows had, None for a table with names; those that no
-                     row has are no features
+    Attributes
+    ----------
+    columns : tuple of (str, levels)
+        Of the table: names, each with None for numbers or with its levels for text.
+    centre, scale : tuple of float
+        Of each feature: the matrix holds `(value - centre) / scale`.
+    width : int, optional
+        How many columns LIBSVM's rows had, None for a table with names; those that no row has are
+        no features.
 
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> from mossp.app.tables import read
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "rooms.csv"
@@ -110,9 +117,19 @@ class Features:
     ) -> Features:
         """Features of all columns but the target and those excluded.
 
-        rows           which rows to learn levels, centres and scales from; all if left out
-        standardize    to mean 0 and standard deviation 1 over these rows; sparse rows are scaled,
-                       but not centred, and stay sparse
+        Parameters
+        ----------
+        table : Table
+            To learn from.
+        target : str or None
+            The column that is to be predicted.
+        rows : optional
+            Which rows to learn levels, centres and scales from; all if left out.
+        exclude : sequence of str
+            Columns that are no features.
+        standardize : bool
+            To mean 0 and standard deviation 1 over these rows; sparse rows are scaled, but not
+            centred, and stay sparse.
         """
         exclude = (exclude,) if isinstance(exclude, str) else exclude
         check_target(table, target)

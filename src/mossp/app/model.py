@@ -38,15 +38,27 @@ class ModelError(ValueError):
 class Model:
     """A linear model with all that a prediction needs.
 
-    kind         "classifier" or "regressor"
-    loss         its name, perhaps with numbers, as in "quantile:0.9"
-    target       the column that is predicted; None for LIBSVM
-    classes      of a classifier: numbers, booleans or text, in the order of the rows of coef
-    features     how a table becomes X
-    coef         one row, or one for each class, in units of the standardised features
-    intercept    one number for each row of coef
-    about        what JSON can hold of where the model comes from; NaN and infinity may be in it
+    Parameters
+    ----------
+    kind : {"classifier", "regressor"}
+        What it predicts.
+    loss : str
+        Its name, perhaps with numbers, as in "quantile:0.9".
+    target : str or None
+        The column that is predicted; None for LIBSVM.
+    classes : array or None
+        Of a classifier: numbers, booleans or text, in the order of the rows of coef.
+    features : Features
+        How a table becomes X.
+    coef : array
+        One row, or one for each class, in units of the standardised features.
+    intercept : array
+        One number for each row of coef.
+    about : dict
+        What JSON can hold of where the model comes from; NaN and infinity may be in it.
 
+    Examples
+    --------
     >>> features = Features((("age", None),), (40.0,), (10.0,))
     >>> model = Model("regressor", "squared", "pay", None, features, [[2.0]], [30.0])
     >>> X = np.array([[-1.0], [1.0]])  # the ages 30 and 50

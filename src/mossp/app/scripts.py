@@ -30,6 +30,8 @@ def load(which: str) -> Script:
     Without x0 in a pair, the file's own `x0` is taken, and else zeros, one for each column of the
     data. `names`, if the file has them, are those of the variables. Without :NAME it is `problem`.
 
+    Examples
+    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "plane.py"
     >>> _ = path.write_text("import mossp\nx0 = [1.0]\nproblem = mossp.Problem(lambda x: x @ x)\n")

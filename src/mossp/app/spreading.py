@@ -14,6 +14,8 @@ def spread(kind: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
 
     An option is then added in one place: as a field.
 
+    Examples
+    --------
     >>> @dataclasses.dataclass
     ... class Size:
     ...     width: int

@@ -30,6 +30,8 @@ INDEX = re.compile(rb"[+-]?\d+\Z")
 def most_unpacked(packed: int) -> int:
     """How many bytes may come out of so many that gzip packed.
 
+    Examples
+    --------
     >>> most_unpacked(1000), most_unpacked(10**6)
     (4194304, 50000000)
     """
@@ -42,6 +44,8 @@ TOO_MUCH = "it is packed by gzip and holds far more than its size suggests: unpa
 class DataError(ValueError):
     """A file that does not hold what it should. `line` is where, counted from 1; None: all of it.
 
+    Examples
+    --------
     >>> str(DataError("the index 0 is not positive", Path("a9a"), 3))
     'a9a, line 3: the index 0 is not positive.'
     """
@@ -60,10 +64,18 @@ def read_libsvm(
 ) -> tuple[scipy.sparse.csr_matrix, np.ndarray]:
     r"""(X, y) of a LIBSVM file, perhaps packed by gzip: sparse rows and labels as they stand there.
 
-    features    the number of columns; the largest index of the file if left out
-    labels      how many different ones there must be: data with one class teach nothing, but a
-                file to predict may hold one
+    Parameters
+    ----------
+    path : path
+        The file.
+    features : int, optional
+        The number of columns; the largest index of the file if left out.
+    labels : int
+        How many different ones there must be: data with one class teach nothing, but a file to
+        predict may hold one.
 
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "two"
     >>> _ = path.write_text("+1 1:0.5 3:2\n-1 2:1  # a comment\n")

@@ -56,9 +56,16 @@ def load_data(
 ) -> DataSet:
     """The set "a9a", "phishing" or "australian", or the LIBSVM file at a path.
 
-    folder  where to look first; then come the folder MOSSP_DATA, the cache (MOSSP_CACHE or the
-            user's) and a download into it
+    Parameters
+    ----------
+    name : str or path
+        Of the set, or of the file.
+    folder : path, optional
+        Where to look first; then come the folder MOSSP_DATA, the cache (MOSSP_CACHE or the user's)
+        and a download into it.
 
+    Examples
+    --------
     >>> load_data("a8a")  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     FileNotFoundError: There is no data set 'a8a': ...

@@ -21,6 +21,13 @@ STREAM_LOOKS = 4  # batches of a Stream that are measured without being used up
 class Sampler(Module, Source):
     """Samples made in JAX: `fn(key, batch_size)` returns a batch.
 
+    Parameters
+    ----------
+    fn : callable
+        (key, batch size) -> a batch, a pytree of arrays with a common leading axis.
+
+    Examples
+    --------
     >>> import jax
     >>> gaussian = Sampler(lambda key, size: jax.random.normal(key, (size, 3)))
     >>> gaussian.batch(jax.random.key(0), 5).shape
@@ -124,6 +131,13 @@ class Stream(Source):
     All batches have the size of the first one; a shorter one, such as the last of an epoch, is
     left out. Every replica sees the same batches.
 
+    Parameters
+    ----------
+    iterable : iterable
+        Of batches.
+
+    Examples
+    --------
     >>> stream = Stream([np.ones((4, 2)), np.zeros((4, 2)), np.ones((1, 2))])
     >>> [float(batch.sum()) for batch in stream.take(3)]
     [8.0, 0.0, 8.0]

@@ -32,6 +32,8 @@ def padded_length(N: int) -> int:
     Data sets whose lengths round to the same value, such as the folds of a cross-validation,
     share one compiled program.
 
+    Examples
+    --------
     >>> padded_length(400), padded_length(401), padded_length(32_561)
     (416, 416, 32768)
     """
@@ -42,6 +44,8 @@ def padded_length(N: int) -> int:
 class SparseRows(Module):
     """A matrix given by rows; `rows @ x` works as for a dense matrix, for a vector or matrix x.
 
+    Examples
+    --------
     >>> import scipy.sparse
     >>> rows = SparseRows.of(scipy.sparse.csr_matrix(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])))
     >>> rows.shape, (rows @ np.array([1.0, 1.0, 1.0])).tolist()

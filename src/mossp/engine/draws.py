@@ -19,6 +19,8 @@ LARGEST_BLOCK = 2**22  # indices in a block
 def block_length(batch_size: int) -> int:
     """Steps in a block: 4096, or fewer where their indices would take too much memory.
 
+    Examples
+    --------
     >>> block_length(32), block_length(100_000)
     (4096, 32)
     """

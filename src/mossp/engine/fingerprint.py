@@ -35,6 +35,8 @@ CLASS_NOISE = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotation
 def fingerprint(things: Iterable[Any]) -> str:
     """The digest of all of them, in their order.
 
+    Examples
+    --------
     >>> def shifted(by):
     ...     return lambda x: x + by
     >>> fingerprint([shifted(1.0)]) == fingerprint([shifted(1.0)])

@@ -44,15 +44,27 @@ def reproduce(
 ) -> Reproduction:
     """The paper's experiments: tables, figures and a page, written into the folder `out`.
 
-    which       "sphere" (Section 4), "quadratics" (Appendix D.3), "rates" (the theorems' orders) or
-                "all"
-    data_dir    folder of a9a, phishing and australian; else MOSSP_DATA, the cache, a download
-    quick       the same path on small budgets and generated data
-    budget      "gradients": each method gets as many as MoSSP uses, repeatable bit for bit;
-                "seconds": each gets MoSSP's time after compilation, as in the paper
-    lams        weights of the regulariser on the sphere: 0.01 unless given
-
     Finished parts are kept in `out/parts`: called again with the same settings, it goes on.
+
+    Parameters
+    ----------
+    which : {"all", "sphere", "quadratics", "rates"}
+        "sphere" (Section 4), "quadratics" (Appendix D.3), "rates" (the theorems' orders) or "all".
+    out : path
+        The folder.
+    data_dir : path, optional
+        Folder of a9a, phishing and australian; else MOSSP_DATA, the cache, a download.
+    quick : bool
+        The same path on small budgets and generated data.
+    budget : {"gradients", "seconds"}
+        "gradients": each method gets as many as MoSSP uses, repeatable bit for bit; "seconds": each
+        gets MoSSP's time after compilation, as in the paper.
+    lams : tuple of float, optional
+        Weights of the regulariser on the sphere: 0.01 unless given.
+    progress : bool
+        Whether a bar is shown.
+    protocol : Protocol, optional
+        All settings at once, in place of those of `quick`.
     """
     chosen = EXPERIMENTS if which == "all" else (which,)
     if not set(chosen) <= set(EXPERIMENTS):

@@ -96,6 +96,8 @@ def reached(at: list[int], when: list[float], violation: np.ndarray, level: floa
 
     A feasible start that is left again does not count.
 
+    Examples
+    --------
     >>> reached([0, 10, 20, 30], [0.0, 1.0, 2.0, 3.0], np.array([0.0, 0.5, 0.01, 0.02]), 0.05)
     [20, 2.0]
     """

@@ -30,10 +30,28 @@ POOLED_ROWS = 512  # rows whose mean stands for f
 def estimate_constants(problem: Problem, x0: Any, batch_size: int = 32, seed: int = 0) -> Constants:
     """The constants of the paper's assumptions near x0, as floats.
 
-    Bounds over all of R^n do not exist for most problems (||x||^2 - 1 has no bounded gradient):
-    the constants of the constraints are the largest seen at x0 and at points around it, at half
-    the distance of max(||x0||, 1).
+    Bounds over all of R^n do not exist for most problems (`||x||^2 - 1` has no bounded gradient):
+    the constants of the constraints are the largest seen at x0 and at points around it, at half the
+    distance of `max(||x0||, 1)`.
 
+    Parameters
+    ----------
+    problem : Problem
+        Whose constants.
+    x0 : pytree of arrays
+        Near which.
+    batch_size : int
+        Samples of a mini-batch whose noise and smoothness are measured.
+    seed : int
+        Of the mini-batches.
+
+    Returns
+    -------
+    Constants
+        The estimates.
+
+    Examples
+    --------
     >>> import jax.numpy as jnp, numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: 1.5 * x @ x, equality=lambda x: x @ x - 1.0)
     >>> constants = mossp.estimate_constants(problem, np.array([1.0, 0.0]))

@@ -58,6 +58,8 @@ RETUNE_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 def violation_target(tol: float, K: int) -> float:
     """A quarter of the tolerance, and less from 10,000 steps on, like the K^{-1/4} of Theorem 3.1.
 
+    Examples
+    --------
     >>> violation_target(1e-2, 160_000)
     0.00125
     """
@@ -67,6 +69,8 @@ def violation_target(tol: float, K: int) -> float:
 def retune_steps(K: int, epoch: int = 0) -> tuple[int, ...]:
     """Step numbers, which depend on K alone; with an anchor after 1, 2, 3, 4, 6, 8, ... epochs.
 
+    Examples
+    --------
     >>> retune_steps(6400)
     (0, 100, 200, 400, 800, 1600, 3200, 4800)
     >>> retune_steps(6400, epoch=500)

@@ -21,19 +21,35 @@ from mossp.schedules import Parameters
 
 
 class About(NamedTuple):
-    """What a method's article claims, and what it needs of a problem."""
+    """What a method's article claims, and what it needs of a problem.
+
+    Attributes
+    ----------
+    reference : str
+        Authors.
+    year : int
+        Of the article.
+    constraints : {"any", "inequalities", "linear", "none"}
+        What it takes; "linear" are equalities. With "none" it runs on the penalty problem.
+    concave : {"any", "smooth", "zero"}
+        What g may be; for "smooth" a nonsmooth g is replaced by its Moreau envelope.
+    single_loop : bool
+        Whether it has no inner loop.
+    assumption : {"L-smooth", "mean-sq.", "Hölder", "bounded", "full"}
+        On the samples: f is smooth, the samples are in mean square (Assumption 3.1 of the paper),
+        gradients are Hölder continuous, second moments are bounded; "full" for a deterministic
+        method.
+    complexity : str
+        Claimed, to an eps-critical (eps-KKT) point; "-" without a claim.
+    """
 
     reference: str
     year: int
-    # "any"; "inequalities"; "linear" (equalities); "none": it then runs on the penalty problem
     constraints: str
-    # "any"; "smooth": a nonsmooth g is replaced by its Moreau envelope; "zero"
     concave: str
     single_loop: bool
-    # On the samples: "L-smooth" (f is), "mean-sq." (Assumption 3.1 of the paper: the samples are,
-    # in mean square), "Hölder" (gradients), "bounded" (second moments), "full" (deterministic)
     assumption: str
-    complexity: str  # claimed, to an eps-critical (eps-KKT) point; "-" without a claim
+    complexity: str
 
 
 def assumption(momentum: GradientEstimator) -> str:
@@ -61,15 +77,25 @@ def ours(momentum: GradientEstimator) -> About:
 
 
 class Method(Module):
-    """One step of a method costs one mini-batch; double loops count inner steps.
+    """What every method is: what it needs, a state, one step from one mini-batch, and a witness.
 
-    `mu_end` is the part of mu that is left at the end of a tuned run, for methods whose answer
-    depends on mu.
+    One step costs one mini-batch; double loops count inner steps. A method of your own has the
+    abstract members: `about`, `init`, `step` and `witness`.
+
+    Attributes
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated.
+    mu_end : float
+        The part of mu that is left at the end of a tuned run, for methods whose answer depends on
+        mu.
+    parameter_free : bool
+        Whether it finds its step sizes by itself.
     """
 
     momentum: eqx.AbstractVar[GradientEstimator]
     mu_end: ClassVar[float] = 1.0
-    parameter_free: ClassVar[bool] = False  # whether it finds its step sizes by itself
+    parameter_free: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
         if not isinstance(self.momentum, GradientEstimator):

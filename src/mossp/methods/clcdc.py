@@ -44,6 +44,15 @@ class State(NamedTuple):
 class CLCDC(Method):
     """Composite augmented Lagrangian method for linearly constrained DC problems.
 
+    Parameters
+    ----------
+    momentum : Full
+        The method is deterministic.
+    beta : float
+        Step on z, `0 < beta < 2`.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.CLCDC(beta=0.9).beta
     0.9

@@ -44,6 +44,8 @@ def constrained_prox(
     y is where the search starts: the multipliers of the step before are close. `bound` limits the
     multipliers of rows of unit length; it is one number, or one a row.
 
+    Examples
+    --------
     >>> import jax.numpy as jnp
     >>> zero, same = (lambda x: 0.0), (lambda v, eta: v)
     >>> x0, J = jnp.zeros(2), jnp.array([[1.0, 1.0]])

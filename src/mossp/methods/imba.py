@@ -79,6 +79,16 @@ class Model(NamedTuple):
 class IMBA(Method):
     """Moving balls approximation method for DC problems with smooth inequality constraints.
 
+    Parameters
+    ----------
+    momentum : Full
+        The method is deterministic.
+    inexact : bool
+        True: iMBAdc, which solves its subproblems up to a duality gap. False: SCP_ls, which solves
+        them to rounding.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.IMBA(inexact=False).about.reference
     'Yu, Pong, Lu'

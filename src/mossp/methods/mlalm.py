@@ -39,6 +39,17 @@ class State(NamedTuple):
 class MLALM(Method):
     """Momentum-based linearised augmented Lagrangian method.
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: recursive momentum unless given.
+    dual : float
+        The dual step in units of rho, at most 1; 0: no dual step.
+    dc : bool
+        Subtract an element of dg(x) from the gradient: the article has no concave part.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MLALM(dual=0.03).dual
     0.03

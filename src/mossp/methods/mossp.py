@@ -33,6 +33,15 @@ class State(NamedTuple):
 class MoSSP(Method):
     """Momentum-based single-loop stochastic penalty method.
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: recursive momentum unless given.
+    beta : float
+        Step on the difference of envelopes, `0 < beta <= 1` (Lemma C.2).
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MoSSP(momentum=mossp.Polyak(0.1), beta=0.9)
     MoSSP(momentum=Polyak(alpha=0.1), beta=0.9)

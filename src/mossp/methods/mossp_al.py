@@ -42,6 +42,19 @@ class State(NamedTuple):
 class MoSSPAL(Method):
     """Momentum-based single-loop stochastic method with multipliers.
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: recursive momentum unless given.
+    beta : float
+        Step on the difference of envelopes, `0 < beta <= 1`.
+    dual : float
+        The dual step in units of rho, `0 < dual <= 1`.
+    bound : float
+        On every multiplier.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.MoSSPAL(momentum=mossp.SVRG()).exact
     True

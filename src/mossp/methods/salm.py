@@ -31,6 +31,23 @@ from mossp.schedules import Parameters
 class SALM(Stages):
     """Stochastic linearised augmented Lagrangian method, with momentum (the paper's baseline).
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: recursive momentum unless given.
+    inner : int
+        Inner steps in a stage, T.
+    refresh : {"inner", "outer"}
+        Where the gradient is estimated: at every inner iterate, or once a stage.
+    average : bool
+        A stage ends at the mean of its inner iterates, weighted by t, instead of the last one.
+    h : {"prox", "subgradient"}
+        Whether h enters by its proximal map or by subgradients.
+    dual : float
+        The dual step in units of rho; 0: no dual step.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.SALM(momentum=mossp.Polyak(0.1), refresh="outer").refresh
     'outer'

@@ -45,6 +45,15 @@ class State(NamedTuple):
 class SDC(Method):
     """Single-loop stochastic DC method with momentum on the concave part.
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: recursive momentum unless given.
+    h : {"prox", "subgradient"}
+        Whether h enters by its proximal map or by subgradients.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.SDC(momentum=mossp.Polyak(0.1)).momentum
     Polyak(alpha=0.1)

@@ -39,6 +39,19 @@ class State(NamedTuple):
 class SMAG(Method):
     """Single-loop stochastic gradient method on the difference of Moreau envelopes.
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: by the mini-batch alone unless given.
+    beta : float
+        Step on the difference of envelopes.
+    h : {"subgradient", "prox"}
+        Whether h enters by subgradients, as in the article, or by its proximal map.
+    exact_g : bool
+        Take the proximal point of g itself, instead of following it.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.SMAG(h="prox", exact_g=True).exact_g
     True

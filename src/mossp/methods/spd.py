@@ -25,6 +25,21 @@ from mossp.schedules import Parameters
 class SPD(Stages):
     """Stochastic proximal DC algorithm.
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: by the mini-batch alone unless given.
+    inner : int
+        Inner steps in a stage, T.
+    nu : float, optional
+        Smooths a g that has kinks; eta if left out.
+    refresh : {"inner", "outer"}
+        Where the gradient is estimated: at every inner iterate, or once a stage.
+    average : bool
+        A stage ends at the mean of its inner iterates, weighted by t, instead of the last one.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.SPD(inner=20).inner
     20

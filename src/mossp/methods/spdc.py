@@ -28,6 +28,23 @@ from mossp.schedules import Parameters
 class SPDC(Stages):
     """Stochastic proximal DC steps on the penalty problem, with momentum (the paper's baseline).
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: recursive momentum unless given.
+    inner : int
+        Inner steps in a stage, T.
+    refresh : {"inner", "outer"}
+        Where the gradient is estimated: at every inner iterate, or once a stage.
+    average : bool
+        A stage ends at the mean of its inner iterates, weighted by t, instead of the last one.
+    h : {"prox", "subgradient"}
+        Whether h enters by its proximal map or by subgradients.
+    eta_h : float, optional
+        The step along the subgradient of h; eta if left out.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.SPDC(momentum=mossp.Polyak(0.1), inner=10).inner
     10

@@ -4,11 +4,11 @@
     x+  = argmin_x  <d - xi, x> + h(x) + |x - x_k|^2 / (2 mu)
           s.t.  tau c_E(x_k) + J_E'(x - x_k) = 0,  tau c_I(x_k) + J_I'(x - x_k) <= 0
 
-solved in the dual (`mossp.dual`), whose solution is the multiplier. The step mu is of the order of
-1 / L_f: no penalty throttles the way along the constraints, and the violation is of second order in
-the length of a step, whatever the noise of d. tau < 1 where the constraints are so far away that a
-step to where they seem to be would leave the neighbourhood of x; where they contradict each other,
-the step is the one that violates them least.
+solved in the dual (`mossp.methods.dual`), whose solution is the multiplier. The step mu is of the
+order of 1 / L_f: no penalty throttles the way along the constraints, and the violation is of second
+order in the length of a step, whatever the noise of d. tau < 1 where the constraints are so far
+away that a step to where they seem to be would leave the neighbourhood of x; where they contradict
+each other, the step is the one that violates them least.
 """
 
 from __future__ import annotations
@@ -40,6 +40,17 @@ class State(NamedTuple):
 class SQPDC(Method):
     """Stochastic proximal SQP with DC linearisation.
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: recursive momentum unless given.
+    bound : float
+        On multipliers, relative to what they are made of.
+    reach : float
+        The longest step towards the constraints, relative to `max(|x|, 1)`.
+
+    Examples
+    --------
     >>> import mossp
     >>> mossp.SQPDC(momentum=mossp.SVRG()).exact
     True

@@ -28,6 +28,19 @@ from mossp.schedules import Parameters
 class SSDC(Stages):
     """Stagewise stochastic DC algorithm with stochastic proximal gradient steps.
 
+    Parameters
+    ----------
+    momentum : GradientEstimator
+        How the gradient of f is estimated: by the mini-batch alone unless given.
+    growth : float
+        Of the number of inner steps T_k with k.
+    refresh : {"inner", "outer"}
+        Where the gradient is estimated: at every inner iterate, or once a stage.
+    average : bool
+        A stage ends at the mean of its inner iterates, weighted by t, instead of the last one.
+
+    Examples
+    --------
     >>> import mossp
     >>> float(mossp.SSDC().length(6))
     4.0

@@ -58,14 +58,11 @@ Step = Callable[[Search, Evaluation], Evaluation | None]
 
 
 class Polished(NamedTuple):
-    """Where an attempt ended, with its proof, and what it took.
-
-    improved    whether the witness proves more than the point that came; else it is that one
-    """
+    """Where an attempt ended, with its proof, and what it took."""
 
     witness: Witness
     residual: float  # the largest, relative to its scale
-    improved: bool
+    improved: bool  # whether the witness proves more than the point that came; else it is that one
     steps: int
     gradients: int  # samples differentiated
     products: int  # samples behind Hessian-vector products

@@ -47,7 +47,7 @@ class Separable(SlopedL1):
 
     @abc.abstractmethod
     def value(self, a: AnyVector) -> AnyVector:
-        """The g of one coordinate, at a = |x_i|."""
+        """The g of one coordinate, at `a = |x_i|`."""
 
     @abc.abstractmethod
     def slopes(self, a: AnyVector) -> tuple[AnyVector, AnyVector]:

@@ -48,10 +48,24 @@ def plot(
     Objective and violation against stochastic gradients, the mean over replicas with a band from
     the smallest to the largest; below them the largest coefficients.
 
-    ax      one Axes for the objective, or up to three for objective, violation, coefficients
-    path    also save the figure there; the ending decides the format
-    names   one for each entry of x
+    Parameters
+    ----------
+    result : Result
+        What `solve` returned.
+    ax : Axes or sequence of Axes, optional
+        One for the objective, or up to three for objective, violation, coefficients.
+    path : path, optional
+        Also save the figure there; the ending decides the format.
+    names : sequence of str, optional
+        One for each entry of x.
 
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Examples
+    --------
     >>> import matplotlib, numpy as np, mossp
     >>> matplotlib.use("agg")
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)

@@ -14,6 +14,8 @@ NONE = "\N{EN DASH}"
 def value(number: float, digits: int = 8) -> str:
     """An objective or another quantity of its own scale.
 
+    Examples
+    --------
     >>> value(0.590736953), value(float("nan")), value(float("-inf"))
     ('0.59073695', 'NaN', '−∞')
     """
@@ -23,6 +25,8 @@ def value(number: float, digits: int = 8) -> str:
 def coefficient(number: float) -> str:
     """One entry of x.
 
+    Examples
+    --------
     >>> coefficient(-0.125), coefficient(12345.6)
     ('−0.1250', '12346')
     """
@@ -32,6 +36,8 @@ def coefficient(number: float) -> str:
 def residual(number: float) -> str:
     """Something that should be near zero.
 
+    Examples
+    --------
     >>> residual(0.00123), residual(0.0)
     ('1.23e−03', '0')
     """
@@ -43,6 +49,8 @@ def residual(number: float) -> str:
 def tolerance(number: float) -> str:
     """What a residual is held against.
 
+    Examples
+    --------
     >>> tolerance(1e-2), tolerance(1e-10)
     ('0.01', '1e−10')
     """
@@ -52,6 +60,8 @@ def tolerance(number: float) -> str:
 def fixed(number: float, digits: int) -> str:
     """A number with so many decimals, as in a column of a table.
 
+    Examples
+    --------
     >>> fixed(-0.666, 2), fixed(0.5, 4)
     ('−0.67', '0.5000')
     """
@@ -61,6 +71,8 @@ def fixed(number: float, digits: int) -> str:
 def count(number: int) -> str:
     """A whole number.
 
+    Examples
+    --------
     >>> count(1234567)
     '1,234,567'
     """
@@ -70,6 +82,8 @@ def count(number: int) -> str:
 def counted(number: int, thing: str) -> str:
     """A number of things.
 
+    Examples
+    --------
     >>> counted(1, "replica"), counted(2000, "step")
     ('1 replica', '2,000 steps')
     """
@@ -79,6 +93,8 @@ def counted(number: int, thing: str) -> str:
 def duration(seconds: float) -> str:
     """A length of time.
 
+    Examples
+    --------
     >>> duration(0.0421), duration(3.14159), duration(200), duration(7322)
     ('0.04 s', '3.1 s', '3 min 20 s', '2 h 2 min')
     """
@@ -95,6 +111,8 @@ def duration(seconds: float) -> str:
 def setting(content: Any) -> str:
     """A value of a setting, whatever it is.
 
+    Examples
+    --------
     >>> setting(25000), setting("auto"), setting(None), setting(True)
     ('25,000', 'auto', '–', 'yes')
     """

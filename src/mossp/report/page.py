@@ -47,9 +47,26 @@ def write_page(
 ) -> Path:
     """Write `folder/index.html` and return its path; an existing page is replaced at once.
 
-    names   one for each entry of x
-    extras  more parts of the page, which come after the certificate
+    Parameters
+    ----------
+    result : Result
+        What `solve` returned.
+    folder : path
+        Where the page is written.
+    title : str
+        Of the page.
+    names : sequence of str, optional
+        One for each entry of x.
+    extras : sequence of Extra
+        More parts of the page, which come after the certificate.
 
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
     >>> import numpy as np, tempfile, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
     >>> result = mossp.solve(problem, np.array([0.6, 0.8]), steps=500)

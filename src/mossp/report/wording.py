@@ -45,6 +45,8 @@ def explanation(result: Result) -> str:
 def certificate_rows(result: Result) -> list[Row]:
     """Each residual, what it is held against, and whether it holds.
 
+    Examples
+    --------
     >>> import numpy as np, mossp
     >>> problem = mossp.Problem(loss=lambda x: x[0], equality=lambda x: x @ x - 1.0)
     >>> result = mossp.solve(problem, np.array([0.6, 0.8]), tol=0.01)

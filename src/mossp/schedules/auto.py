@@ -18,6 +18,13 @@ class Auto(Rule):
 
     See `mossp.measuring.step_sizes` for the formulas.
 
+    Parameters
+    ----------
+    shorten : float
+        Times the step that was measured, for functions that bend on the way.
+
+    Examples
+    --------
     >>> Auto().needs_K
     True
     """

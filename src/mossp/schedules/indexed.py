@@ -17,9 +17,19 @@ from mossp.schedules.theorem import Corollary, Theorem
 class Indexed(Rule):
     """The corollaries' orders with k in place of K: no horizon, no feasible start.
 
-    rho_k = rho0 (k+1)^r, mu_k = mu0 (k+1)^-m, alpha_k = min(1, alpha0 (k+1)^-a). Left out, mu0 is
-    1/(4 rho0 M), so that mu_k L_rho_k <= 1/4 at every step.
+    `rho_k = rho0 (k+1)^r`, `mu_k = mu0 (k+1)^-m`, `alpha_k = min(1, alpha0 (k+1)^-a)`.
 
+    Parameters
+    ----------
+    rho0, alpha0 : float
+        At the first step.
+    mu0 : float, optional
+        Left out, it is `1/(4 rho0 M)`, so that `mu_k L_rho_k <= 1/4` at every step.
+    constants : Constants, optional
+        Estimated near x0 unless given.
+
+    Examples
+    --------
     >>> import mossp
     >>> c = mossp.Constants(L_f=1.0, L_batch=1.0, sigma=1.0, G=1.0, G_c=2.0, C=1.0, L_c=2.0)
     >>> s = Indexed().schedule(mossp.Recursive(), 100, c)
@@ -51,11 +61,14 @@ class Indexed(Rule):
 
 
 class AlacaogluWright(Indexed):
-    """Alacaoglu, Wright 2023: rho_k = rho0 k^{1/4}, mu_k = mu0 k^{-1/4}, alpha_k = alpha0 k^{-1/2}.
+    """The orders of Alacaoglu, Wright 2023, for recursive momentum, from any start.
 
-    For recursive momentum, from any start; mu0 is the largest stable one unless given, since
-    mu_k L_rho_k is largest at the first step.
+    `rho_k = rho0 k^{1/4}`, `mu_k = mu0 k^{-1/4}`, `alpha_k = alpha0 k^{-1/2}`. mu0 is the largest
+    stable one unless given, since `mu_k L_rho_k` is largest at the first step. Parameters are those
+    of `Indexed`.
 
+    Examples
+    --------
     >>> import mossp
     >>> c = mossp.Constants(L_f=1.0, L_batch=1.0, sigma=1.0, G=1.0, G_c=2.0, C=0.0, L_c=2.0)
     >>> AlacaogluWright(rho0=1.0).schedule(mossp.Recursive(), 100, c).mu
@@ -71,15 +84,24 @@ class AlacaogluWright(Indexed):
 
 
 class LuMeiXiao(AlacaogluWright):
-    """Lu, Mei, Xiao 2024: iteration-indexed orders for a truncated estimator, ||d|| <= radius.
+    """Lu, Mei, Xiao 2024: iteration-indexed orders for a truncated estimator, `||d|| <= radius`.
+
+    For k = 1, 2, ... ::
 
         recursive   rho_k = rho0 k^{1/3}, mu_k = mu0 k^{-1/3}, alpha_k = alpha0 k^{-2/3}
         Polyak      rho_k = rho0 k^{1/4}, mu_k = mu0 k^{-1/2}, alpha_k = alpha0 k^{-1/2}
 
-    for k = 1, 2, ... The article has mu0 = 1 / (4 log(k + 2)), which log=True takes; without it mu0
-    is the largest stable one. radius is to bound ||grad f||: 10 times the length of a gradient at
-    x0 unless given.
+    Parameters
+    ----------
+    rho0, mu0, alpha0, constants
+        Those of `Indexed`; mu0 is the largest stable one unless given.
+    radius : float, optional
+        To bound `||grad f||`: 10 times the length of a gradient at x0 unless given.
+    log : bool
+        Take the article's `mu0 = 1 / (4 log(k + 2))`.
 
+    Examples
+    --------
     >>> import mossp
     >>> LuMeiXiao().orders(mossp.Recursive())
     (0.333333, 0.333333, 0.666667)

@@ -52,9 +52,15 @@ def check_positive(rule: Rule, *names: str) -> None:
 class Constant(Rule):
     """Fixed values, whatever K.
 
-    mu and eta are taken as they are; eta, the length of gradient steps, matters to methods where
-    it is not mu itself, and is mu if left out.
+    Parameters
+    ----------
+    rho, mu, alpha : float
+        Taken as they are.
+    eta : float, optional
+        The length of gradient steps in methods where it is not mu itself; mu if left out.
 
+    Examples
+    --------
     >>> Constant(rho=10.0, mu=0.02, alpha=0.1).needs_K
     False
     """
@@ -80,8 +86,17 @@ class Constant(Rule):
 class Measured(Rule):
     """Fixed values in the problem's own units, measured near x0: a grid that suits any problem.
 
-    rho is in units of L / ||J||^2, mu in units of the stable step 1 / (L + 1.3 rho ||J||^2 + ...).
+    Parameters
+    ----------
+    rho : float
+        In units of `L / ||J||^2`.
+    step : float
+        mu in units of the stable step `1 / (L + 1.3 rho ||J||^2 + ...)`.
+    alpha : float
+        The weight of the new gradient.
 
+    Examples
+    --------
     >>> import mossp
     >>> c = mossp.Constants(L_f=1.0, L_batch=2.0, sigma=1.0, G=1.0, G_c=2.0, C=0.0, L_c=2.0)
     >>> s = Measured(rho=10.0, step=0.5).schedule(mossp.Polyak(), 100, c)

@@ -26,6 +26,8 @@ class Schedule(Module):
 
     Only the values differ between rules, so that all rules share one compiled program.
 
+    Examples
+    --------
     >>> s = Schedule(rho=2.0, mu=0.1, alpha=0.5, mu_power=-0.5)
     >>> [float(v) for v in s.at(3)]
     [0.05, 2.0, 0.5, 0.05]

@@ -16,16 +16,32 @@ from mossp.schedules.schedule import Schedule
 class Theorem(Rule):
     """Theorem 3.1 (Polyak) or 3.2 (recursive), inside the bounds that only the proofs state.
 
-    With M = max(L_f, L~), L~ = L_f / rho0 + G_c^2 + C L_c:
+    Parameters
+    ----------
+    rho0 : float
+        `rho = rho0 K^r`, with r the order of the result.
+    mu0, alpha0 : float, optional
+        Left out, mu0 is its upper bound and alpha0 its lower one.
+    constants : Constants, optional
+        Estimated near x0 unless given.
+    feasible : bool
+        False: the orders of the corollaries, which need no feasible start.
+    C : float
+        Phase one goes on until `||c(x0)||^2 <= C K^-r`.
+
+    Notes
+    -----
+    With `M = max(L_f, L~)`, `L~ = L_f / rho0 + G_c^2 + C L_c`, the proofs need ::
 
         Polyak     mu0 <= min(1/(4 rho0), 1/(4 L_f)),  alpha0 >= 2 max(1, 8 L_f^2) / M
         recursive  mu0 <= min(1/(4 rho0), M/(4 sqrt(2) L_f)),
                    2 L_f^2/M^2 <= alpha0 <= 1/(16 mu0^2)
 
-    and alpha < 1. Left out, mu0 is its upper bound and alpha0 its lower one. `constants` are
-    estimated near x0 unless given. Other estimators (Plain, SVRG, Full) get what Polyak momentum
-    does: no result speaks of them, and its orders ask the least of the samples.
+    and alpha < 1. Other estimators (Plain, SVRG, Full) get what Polyak momentum does: no result
+    speaks of them, and its orders ask the least of the samples.
 
+    Examples
+    --------
     >>> import mossp
     >>> c = mossp.Constants(L_f=1.0, L_batch=1.0, sigma=1.0, G=1.0, G_c=2.0, C=1.0, L_c=2.0)
     >>> s = Theorem(rho0=1.0).schedule(mossp.Polyak(), 10_000, c)
@@ -95,8 +111,17 @@ class Theorem(Rule):
 
 
 def TwoPhase(C: Any = 1.0, **settings: Any) -> Theorem:
-    """Phase one, which needs no sample, until ||c||^2 <= C K^{-l}; then the theorems' orders.
+    """Phase one, which needs no sample, until `||c||^2 <= C K^-r`; then the theorems' orders.
 
+    Parameters
+    ----------
+    C : float
+        How feasible the end of phase one is.
+    **settings
+        Those of `Theorem`.
+
+    Examples
+    --------
     >>> import mossp
     >>> TwoPhase(C=4.0).feasible_enough(mossp.Polyak(), 10_000)
     0.632455
@@ -107,6 +132,13 @@ def TwoPhase(C: Any = 1.0, **settings: Any) -> Theorem:
 def Corollary(**settings: Any) -> Theorem:
     """Corollary 3.1 (Polyak) or 3.2 (recursive): the orders that need no feasible start.
 
+    Parameters
+    ----------
+    **settings
+        Those of `Theorem`.
+
+    Examples
+    --------
     >>> import mossp
     >>> Corollary(rho0=2.0).orders(mossp.Recursive())
     (0.25, 0.25, 0.5)
@@ -117,11 +149,23 @@ def Corollary(**settings: Any) -> Theorem:
 class Paper(Rule):
     """The settings of the paper's experiments: the theorems' orders, a constant alpha.
 
-    The paper reports "0.905" (Polyak) and "0.9" (recursive) as the momentum parameter. In its
-    formulas alpha multiplies the new gradient, which is the default here; averaging=True reads
-    these numbers as the weight of the old direction (alpha = 0.095 and 0.1). It leaves rho0 and
-    mu0 open: rho0 = 1, and mu0 = None takes the largest stable mu.
+    Parameters
+    ----------
+    rho0 : float
+        The paper leaves it open.
+    mu0 : float, optional
+        Likewise; left out, mu is the largest stable one.
+    averaging : bool
+        The paper reports "0.905" (Polyak) and "0.9" (recursive) as the momentum parameter. In its
+        formulas alpha multiplies the new gradient, which is the default here; True reads these
+        numbers as the weight of the old direction (alpha = 0.095 and 0.1).
+    constants : Constants, optional
+        Estimated near x0 unless given.
+    horizon : int, optional
+        K, where the run has other steps.
 
+    Examples
+    --------
     >>> import mossp
     >>> c = mossp.Constants(L_f=1.0, L_batch=1.0, sigma=1.0, G=1.0, G_c=2.0, C=1.0, L_c=2.0)
     >>> s = Paper(averaging=True, mu0=1.0).schedule(mossp.Polyak(), 10_000, c)

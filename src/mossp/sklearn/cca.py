@@ -45,7 +45,7 @@ class CrossCovariance(Loss):
 
 
 class Spheres(Module):
-    """|u|^2 = 1 and |v|^2 = 1."""
+    """`|u|^2 = 1` and `|v|^2 = 1`."""
 
     def __call__(self, x: Any) -> dict[str, jax.Array]:
         return {name: part @ part - 1.0 for name, part in x.items()}
@@ -54,22 +54,54 @@ class Spheres(Module):
 class SparseCCA(Components):
     """Sparse canonical loadings of two sets of columns, with a certificate.
 
+    Solves ::
+
         min  -u'C v + reg_u(u) + reg_v(v)    s.t.  |u|^2 = 1,  |v|^2 = 1,  u, v >= 0 if asked
 
     with C the correlations (covariances, if `scale` is False) of the columns of X with those of Y:
     penalised matrix decomposition, the canonical correlation for columns that are taken as
     uncorrelated within X and within Y. Further pairs are found on what the ones before have left.
 
-    n_components         how many pairs
-    regularizer, lam     a name or an object, and its strength; a pair of them for u and v
-    nonnegative          loadings >= 0
-    scale                divide the columns by their standard deviations
-    method, steps, batch_size, tol, n_starts, random_state
-                         those of `mossp.solve`
+    Parameters
+    ----------
+    n_components : int
+        How many pairs.
+    regularizer : str or Regularizer, or a pair of these
+        A name or an object; a pair of them for u and v.
+    lam : float or a pair of floats, optional
+        Its strength.
+    nonnegative : bool
+        Loadings >= 0.
+    scale : bool
+        Divide the columns by their standard deviations.
+    method, steps, batch_size, tol
+        Those of `mossp.solve`.
+    n_starts : int
+        So many runs from different starts; the best is kept.
+    random_state : int or RandomState, optional
+        None is 0: the same data give the same answer.
 
-    After `fit(X, Y)`: `x_weights_`, `y_weights_`, one pair a column; `correlations_` of the scores;
-    `certificate_` (the worst of `certificates_`), `violation_`, `n_iter_`, `results_`.
+    Attributes
+    ----------
+    x_weights_, y_weights_ : array of shape (n_features, n_components)
+        Loadings of the columns of X and of Y, one pair a column.
+    correlations_ : array of shape (n_components,)
+        Of the scores of each pair.
+    x_mean_, y_mean_, x_scale_, y_scale_ : array
+        By which the columns are centred and divided.
+    certificates_ : list of Certificate
+        One a pair.
+    certificate_ : Certificate
+        The worst of them.
+    violation_ : float
+        The largest violation of the constraints.
+    n_iter_ : int
+        Steps of the longest run.
+    results_ : list of Result
+        The whole answers of `mossp.solve`.
 
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> t = rng.normal(size=(400, 1))
     >>> X = t @ np.array([[1.0, 1, 0, 0, 0]]) + rng.normal(size=(400, 5))

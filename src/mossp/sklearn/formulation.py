@@ -46,10 +46,17 @@ class Formulation(NamedTuple):
 def formulate(params: Parameters, rows: Rows, start: PyTree | None = None) -> Formulation:
     """The problem of a linear model, where to start, and the settings of the run.
 
-    params    of the estimator
-    rows      to fit to
-    start     coefficients to start from instead of zeros, if their shape suits the problem
+    Parameters
+    ----------
+    params : mapping
+        Of the estimator.
+    rows : Rows
+        To fit to.
+    start : pytree, optional
+        Coefficients to start from instead of zeros, if their shape suits the problem.
 
+    Examples
+    --------
     >>> from mossp.sklearn import MoSSPRegressor
     >>> rows = Rows(np.eye(3), np.arange(3.0), np.ones(3))
     >>> problem, x0, settings = formulate(MoSSPRegressor(lam=0.1).get_params(), rows)

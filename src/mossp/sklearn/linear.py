@@ -14,33 +14,63 @@ from mossp.sklearn.rows import checked_matrix, checked_rows
 from mossp.sklearn.streams import Streaming
 from mossp.solving.solve import solve
 
-PARAMETERS = """
-    regularizer          "l1", "l1-l2", "mcp", "scad", "capped-l1", "log-sum", "transformed-l1",
-                         "truncated-l1:0.1,5", "truncated-l1-l2:0.1,5" or "none", or an object such
-                         as mossp.Group(...); of all coefficients as one vector
-    lam                  its strength, which wins over one in the name or the object; left out, 0.01
-                         for a name without one
-    equality, inequality c(x) = 0, c(x) <= 0 on the coefficients x, of shape (n_features,), or
-                         (n_features, n_classes) for more than two classes: a function in JAX,
-                         text such as "sum(x**2) = 1" or "age <= 0.5", or a list of these; as
-                         inequality a bound of `mossp.fairness`, too
-    nonnegative          coefficients >= 0
-    fit_intercept        the intercept is neither penalised nor constrained, unless
-                         penalize_intercept or constrain_intercept: functions then see it as the
-                         last entry. Text may always speak of `intercept`
-    feature_weights      a weight of the regulariser for each feature; 0: not penalised
+# The docstrings of both models from their second parameter on, written once.
+PARAMETERS = """\
+    regularizer : str or Regularizer
+        "l1", "l1-l2", "mcp", "scad", "capped-l1", "log-sum", "transformed-l1",
+        "truncated-l1:0.1,5", "truncated-l1-l2:0.1,5" or "none", or an object such as
+        mossp.Group(...); of all coefficients as one vector.
+    lam : float, optional
+        Its strength, which wins over one in the name or the object; left out, 0.01 for a name
+        without one.
+    equality, inequality : callable, str or list of these, optional
+        `c(x) = 0` and `c(x) <= 0` on the coefficients x, of shape (n_features,), or
+        (n_features, n_classes) for more than two classes: a function in JAX, text such as
+        "sum(x**2) = 1" or "age <= 0.5", or a list of these; as inequality a bound of
+        `mossp.fairness`, too.
+    nonnegative : bool
+        Coefficients >= 0.
+    fit_intercept : bool
+        Whether there is an intercept, which is neither penalised nor constrained unless the next
+        two say so.
+    penalize_intercept : bool
+        The regulariser is of the intercept as well.
+    constrain_intercept : bool
+        Functions among the constraints see the intercept as the last entry of x. Text may always
+        speak of `intercept`.
+    feature_weights : array of shape (n_features,), optional
+        A weight of the regulariser for each feature; 0: not penalised.
     method, steps, batch_size, polish, tol, dtype
-                         those of `mossp.solve`
-    n_starts, n_replicas so many runs from different starts, or from one; the best is kept
-    warm_start           start from the coefficients of the last fit
-    random_state         None is 0: the same data give the same answer
+        Those of `mossp.solve`.
+    n_starts, n_replicas : int
+        So many runs from different starts, or from one; the best is kept.
+    warm_start : bool
+        Start from the coefficients of the last fit.
+    random_state : int or RandomState, optional
+        None is 0: the same data give the same answer.
 
-Scale the features first: a penalty compares coefficients.
+    Attributes
+    ----------
+    coef_ : array
+        Coefficients, of shape (n_features,) for a regressor, (1, n_features) for two classes and
+        (n_classes, n_features) for more.
+    intercept_ : float or array
+        One for each row of `coef_`.
+    classes_ : array
+        Of a classifier. Of two classes, positive scores are for the second.
+    n_iter_ : int
+        Steps taken.
+    certificate_ : Certificate
+        How well the answer meets the KKT conditions.
+    violation_ : float
+        Of the constraints, at the answer.
+    result_ : Result
+        The whole of `mossp.solve`'s answer.
 
-After `fit`: `coef_`, `intercept_`, `classes_` (of a classifier; positive scores speak for the
-second), `n_iter_`; `certificate_`, `violation_` and `result_`, the
-whole of `mossp.solve`'s answer. A ConvergenceWarning says that the certificate does not hold.
-
+    Notes
+    -----
+    Scale the features first: a penalty compares coefficients. A ConvergenceWarning says that the
+    certificate does not hold.
 """
 
 

@@ -26,11 +26,17 @@ def has_probabilities(model: Any) -> bool:
 class MoSSPClassifier(ClassifierMixin, LinearEstimator):
     """Linear classifier with a sparse regulariser, under constraints, with a certificate.
 
-    loss                 "logistic", the default (softmax for more than two classes), or
-                         "huberized-hinge" (one class against the rest); or an object,
-                         mossp.losses.HuberizedHinge(0.1)
-    class_weight         None, "balanced", or a weight for each class
+    Parameters
+    ----------
+    loss : str or Predictive, optional
+        "logistic", the default (softmax for more than two classes), or "huberized-hinge" (one class
+        against the rest); or an object, mossp.losses.HuberizedHinge(0.1).
+    class_weight : "balanced" or dict, optional
+        A weight for each class.
     {PARAMETERS}
+
+    Examples
+    --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
     >>> X, y = load_breast_cancer(return_X_y=True)
@@ -82,9 +88,16 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
     ) -> MoSSPClassifier:
         """One step for each mini-batch of these rows, from where the last call ended.
 
-        classes     all classes of the stream; needed in the first call only
-
         No certificate is given: the rows that are to come are not known.
+
+        Parameters
+        ----------
+        X, y
+            Rows and their classes.
+        classes : array, optional
+            All classes of the stream; needed in the first call only.
+        sample_weight : array, optional
+            One a row.
         """
         first = not hasattr(self, "coef_")
         if first:
@@ -126,10 +139,16 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
 class MoSSPRegressor(RegressorMixin, LinearEstimator):
     """Linear regression with a sparse regulariser, under constraints, with a certificate.
 
-    loss                 "squared", the default, "huber", "quantile" (smoothed) or "poisson" (a
-                         logarithmic link: predictions are exp of the score), with parameters as
-                         in "quantile:0.9,0.05"; or an object, mossp.losses.Huber(2.0)
+    Parameters
+    ----------
+    loss : str or Predictive, optional
+        "squared", the default, "huber", "quantile" (smoothed) or "poisson" (a logarithmic link:
+        predictions are exp of the score), with parameters as in "quantile:0.9,0.05"; or an object,
+        mossp.losses.Huber(2.0).
     {PARAMETERS}
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 5))
     >>> y = 3 * X[:, 0] + 1 * X[:, 1] + 0.1 * rng.normal(size=200)

@@ -24,9 +24,18 @@ def regularization_path(
 ) -> Path:  # fmt: skip
     """The model at other strengths, each started from the one before; it is not fitted itself.
 
-    lams    strengths, or how many: from the one that makes all coefficients zero down to a
-            thousandth of it
+    Parameters
+    ----------
+    estimator : MoSSPClassifier or MoSSPRegressor
+        The model; its own `lam` does not matter.
+    X, y, sample_weight, sensitive
+        As for its `fit`.
+    lams : int or sequence of float
+        Strengths, or how many: from the one that makes all coefficients zero down to a thousandth
+        of it.
 
+    Examples
+    --------
     >>> from mossp.sklearn import MoSSPRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 3))

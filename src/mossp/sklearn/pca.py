@@ -18,7 +18,7 @@ from mossp.sklearn.components import SMALL, Components, moments, signed
 
 
 class Variance(Loss):
-    """-|V'(a - mean)|^2 / 2 a row: minus half the variance along the columns of V.
+    """`-|V'(a - mean)|^2 / 2` a row: minus half the variance along the columns of V.
 
     What lies along the columns of `taken`, orthonormal or 0, does not count any more.
     """
@@ -36,21 +36,56 @@ class Variance(Loss):
 class SparsePCA(Components):
     """Principal components with sparse loadings of length 1, with a certificate.
 
+    Solves ::
+
         min  -(1/2N) sum_i |V'(a_i - mean)|^2 + reg(V)    s.t.  the columns of V have length 1
 
-    n_components         how many
-    orthogonal           True: all at once, with orthonormal loadings V'V = I. False: one after the
-                         other on the sphere, each on what the ones before have left (their scores
-                         are projected out of the data); loadings may then overlap
-    regularizer, lam     a name or an object, and its strength: "l1", "l1-l2", "mcp", ...
-    nonnegative          loadings >= 0
-    method, steps, batch_size, tol, n_starts, random_state
-                         those of `mossp.solve`; n_starts runs from so many starts
+    from the ordinary principal components.
 
-    The run starts at the ordinary principal components. After `fit`: `components_`, one a row;
-    `explained_variance_`, of the scores' projections, one after the other; `mean_`; `certificate_`
-    (the worst of `certificates_`), `violation_`, `n_iter_`, `results_`.
+    Parameters
+    ----------
+    n_components : int
+        How many.
+    orthogonal : bool
+        True: all at once, with orthonormal loadings, `V'V = I`. False: one after the other on the
+        sphere, each on what the ones before have left (their scores are projected out of the data);
+        loadings may then overlap.
+    regularizer : str or Regularizer
+        A name or an object: "l1", "l1-l2", "mcp", ...
+    lam : float, optional
+        Its strength.
+    nonnegative : bool
+        Loadings >= 0.
+    method, steps, batch_size, tol
+        Those of `mossp.solve`.
+    n_starts : int
+        So many runs from different starts; the best is kept.
+    random_state : int or RandomState, optional
+        None is 0: the same data give the same answer.
 
+    Attributes
+    ----------
+    components_ : array of shape (n_components, n_features)
+        Loadings, one component a row.
+    explained_variance_ : array of shape (n_components,)
+        What each component's scores add to the ones before.
+    explained_variance_ratio_ : array of shape (n_components,)
+        The same, as a part of the total variance.
+    mean_ : array of shape (n_features,)
+        Of the columns of X.
+    certificates_ : list of Certificate
+        One a solve: one for all components if `orthogonal`, else one a component.
+    certificate_ : Certificate
+        The worst of them.
+    violation_ : float
+        The largest violation of the constraints.
+    n_iter_ : int
+        Steps of the longest run.
+    results_ : list of Result
+        The whole answers of `mossp.solve`.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(500, 1)) @ np.array([[2.0, 2, 1, 0, 0, 0]]) + rng.normal(size=(500, 6))
     >>> model = SparsePCA(lam=0.5).fit(X)
@@ -136,7 +171,7 @@ class SparsePCA(Components):
         return np.abs(vectors) if self.nonnegative else vectors
 
     def transform(self, X: Any) -> np.ndarray:
-        """The scores of every row, (x - mean) V."""
+        """The scores of every row, `(x - mean) V`."""
         check_is_fitted(self, "components_")
         X = self._checked(X, reset=False)
         return np.asarray(X @ self.components_.T) - self.mean_ @ self.components_.T

@@ -20,12 +20,20 @@ from mossp._base.surroundings import refuse_traced
 class Rows:
     """Rows that were checked.
 
-    X            features, dense or in csr
-    labels       targets; of classes -1 and +1, or 0, ..., C - 1 if there are more than two
-    weights      one a row
-    classes      of a classifier, sorted
-    names        of the columns, if they have any
-    sensitive    the protected attribute of a fairness bound
+    Attributes
+    ----------
+    X : array or csr matrix
+        Features.
+    labels : array
+        Targets; of classes -1 and +1, or 0, ..., C - 1 if there are more than two.
+    weights : array
+        One a row.
+    classes : array, optional
+        Of a classifier, sorted.
+    names : sequence of str, optional
+        Of the columns, if they have any.
+    sensitive : array, optional
+        The protected attribute of a fairness bound.
     """
 
     X: Any
@@ -77,7 +85,10 @@ def checked_rows(
 ) -> Rows:  # fmt: skip
     """Rows for an estimator; sets n_features_in_ and classes_, as `validate_data` does.
 
-    reset    False: the rows are to suit the estimator as it is, a batch of a stream
+    Parameters
+    ----------
+    reset : bool
+        False: the rows are to suit the estimator as it is, a batch of a stream.
     """
     check = checked_classes if is_classifier(estimator) else checked_numbers
     return dataclasses.replace(check(estimator, X, y, sample_weight, reset), sensitive=sensitive)

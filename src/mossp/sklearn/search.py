@@ -40,23 +40,43 @@ def of_the_estimator(name: str) -> Any:
             raise AttributeError(f"{name} is known after fit.")
         return getattr(search.estimator_, name)
 
-    return property(get, doc=f"{name} of the fitted estimator.")
+    return property(get, doc=f"`{name}` of the fitted estimator.")
 
 
 class PathCV(MetaEstimatorMixin, BaseEstimator):
     """A linear model whose strength `lam` is chosen by cross-validation along a path.
 
-    estimator            a MoSSPClassifier or a MoSSPRegressor; its own `lam` does not matter
-    lams                 strengths to try, or how many: from the one that makes all coefficients
-                         zero down to a thousandth of it
-    cv, scoring          those of scikit-learn's GridSearchCV
-    verbose              say on stderr which fold it is at
-
     All strengths and folds of like size share one compiled program, and a fold's solutions start
-    from one another. After `fit`: `lam_`, the strength of the highest mean score (of equals the
-    largest), `lams_`, `scores_` (a row a fold), `path_` (the `mossp.Path` on all rows),
-    `estimator_` and what that has.
+    from one another.
 
+    Parameters
+    ----------
+    estimator : MoSSPClassifier or MoSSPRegressor
+        Its own `lam` does not matter.
+    lams : int or sequence of float
+        Strengths to try, or how many: from the one that makes all coefficients zero down to a
+        thousandth of it.
+    cv, scoring
+        Those of scikit-learn's GridSearchCV.
+    verbose : bool
+        Say on stderr which fold it is at.
+
+    Attributes
+    ----------
+    lam_ : float
+        The strength of the highest mean score, of equals the largest.
+    lams_ : array
+        The strengths that were tried, falling.
+    scores_ : array of shape (n_folds, n_lams)
+        Score of each strength on each fold.
+    path_ : mossp.Path
+        The path on all rows.
+    estimator_ : MoSSPClassifier or MoSSPRegressor
+        The model with the chosen strength, fitted to all rows; its attributes are those of the
+        search as well.
+
+    Examples
+    --------
     >>> from mossp.sklearn import MoSSPRegressor
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 10))

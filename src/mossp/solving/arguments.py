@@ -263,6 +263,8 @@ def steps_per_anchor(problem: Problem, method: Method, batch: int) -> int:
 def steps_within(budget: int, cost_of: Callable[[int], int]) -> int:
     """The most steps whose cost, which grows with their number, stays within the budget.
 
+    Examples
+    --------
     >>> steps_within(100, lambda K: 8 + 2 * K)
     46
     """

@@ -26,7 +26,23 @@ MOST_CURVES = 40  # entries of x that are drawn, the largest
 
 @dataclasses.dataclass
 class Path:
-    """Answers by strength, in the order in which the strengths were given."""
+    """Answers by strength, in the order in which the strengths were given.
+
+    Attributes
+    ----------
+    lams : array
+        The strengths.
+    results : list of Result
+        The answer at each of them.
+
+    Examples
+    --------
+    >>> import numpy as np, mossp
+    >>> problem = mossp.Problem(lambda x: (x - 1.0) @ (x - 1.0), regularizer=mossp.L1(1.0))
+    >>> found = mossp.path(problem, [3.0, 1.0], np.zeros(2))
+    >>> np.round(found.xs, 6).tolist()
+    [[0.0, 0.0], [0.5, 0.5]]
+    """
 
     lams: np.ndarray
     results: list[Result]
@@ -43,18 +59,22 @@ class Path:
 
     @property
     def nonzeros(self) -> np.ndarray:
+        """How many entries are not zero, at every strength."""
         return self.supports.sum(axis=1)
 
     @property
     def funs(self) -> np.ndarray:
+        """The objective at every strength."""
         return np.array([r.fun for r in self.results])
 
     @property
     def violations(self) -> np.ndarray:
+        """The violation of the constraints at every strength."""
         return np.array([r.violation for r in self.results])
 
     @property
     def certificates(self) -> list[Any]:
+        """The certificate at every strength."""
         return [r.certificate for r in self.results]
 
     @property
@@ -73,9 +93,19 @@ class Path:
         return "\n".join(rows)
 
     def plot(self, ax: Any = None, *, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw the entries of x and their number against lam; returns the matplotlib figure.
+        """Draw the entries of x and their number against lam.
 
-        ax is one Axes for the entries, or two for the entries and their number.
+        Parameters
+        ----------
+        ax : Axes or sequence of Axes, optional
+            One for the entries, or two for the entries and their number.
+        path : path, optional
+            Also save the figure there; the ending decides the format.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure.
         """
         if ax is not None:
             axes = given_axes(ax, 2)

@@ -195,6 +195,8 @@ def without_gradient(oracles: Oracles, w: Witness) -> Residuals:
 def best_replica(funs: Any, violations: Any, bad: Any, tol: float) -> int:
     """The lowest F among replicas with violation <= tol, else the lowest violation.
 
+    Examples
+    --------
     >>> best_replica(np.array([1.0, 0.5, 0.7]), np.array([0.0, 0.3, 0.0]), np.zeros(3, bool), 0.1)
     2
     """

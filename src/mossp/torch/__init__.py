@@ -1,9 +1,11 @@
 """MoSSP as an optimiser of PyTorch: sparse networks, with constraints on their weights.
 
+Solves ::
+
     min_x  E[f(x; B)] + h(x) - g(x)   subject to  c_E(x) = 0,  c_I(x) <= 0
 
 f is the loss that the closure computes on a mini-batch B, h - g any regulariser of
-`mossp.regularizers`, and x the entries of the parameters. A step is
+`mossp.regularizers`, and x the entries of the parameters. A step is ::
 
     d  = (1 - alpha) d + alpha gf(x; B)                   "polyak"
     d  = gf(x; B) + (1 - alpha) (d - gf(x_before; B))     "recursive"
@@ -14,13 +16,15 @@ f is the loss that the closure computes on a mini-batch B, h - g any regulariser
 
 with d = gf(x; B) the first time. mu is the learning rate, `lr` in the parameter groups, so that
 the schedulers of torch.optim.lr_scheduler act on it. The zeros of prox_{mu h} are exact. lam is 0
-unless multipliers are asked for: then, as in `mossp.MoSSPAL`,
+unless multipliers are asked for: then, as in `mossp.MoSSPAL`, ::
 
     lam+ = lam + dual rho w c(x+), kept within +-bound    (inequalities: [.]_+)
 
-and w multiplies rho in q too: w = max_i ||J_i||^2 / ||J_j||^2 makes the rows of J equally long at
+and w multiplies rho in q too: `w = max_i ||J_i||^2 / ||J_j||^2` makes the rows of J equally long at
 the first step, which costs a backward pass a constraint, once.
 
+Examples
+--------
 >>> import torch
 >>> from mossp.torch import MoSSP
 >>> _ = torch.manual_seed(0)

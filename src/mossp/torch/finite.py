@@ -17,6 +17,8 @@ class NonFiniteError(FloatingPointError):
 
     The sentence says which one, and where the parameters are now.
 
+    Examples
+    --------
     >>> import torch
     >>> from mossp.torch import MoSSP, NonFiniteError
     >>> x = torch.nn.Parameter(torch.ones(2))

@@ -61,33 +61,60 @@ UNSAVED = "regularizer", "mu", "damped"  # kept from the optimiser that loads a 
 class MoSSP(torch.optim.Optimizer):
     """Momentum-based single-loop stochastic penalty method for the parameters of a network.
 
-    params          parameters, or groups of them: dicts with "params" and, where they differ,
-                    "regularizer", "mu" (or "lr") and "beta"
-    regularizer     of all entries of a group together as one vector: a regulariser or its name
-                    ("l1:0.01"); None for nothing, as suits biases
-    equality        closures without arguments that return c_E and c_I: a tensor or a dict of
-    inequality      them, equal on all processes (call ddp.module in them, not ddp)
-    momentum        "recursive": two calls of the closure a step, on the same random numbers;
-                    "polyak": one call, or gradients that are there already and no closure
-    mu, rho, alpha  numbers or functions of the step k = 0, 1, ...; left out: at most 0.01, 10 and
-                    0.1; lr is another name for mu
-    beta            of the last line of a step, 0 < beta <= 1
-    schedule        a mossp.schedules.Schedule, in place of mu, rho and alpha
-    multipliers     whether lam is updated: the constraints then hold in the limit for any rho
-    dual, bound     of that update
+    Parameters
+    ----------
+    params : iterable
+        Parameters, or groups of them: dicts with "params" and, where they differ, "regularizer",
+        "mu" (or "lr") and "beta".
+    regularizer : str or Regularizer, optional
+        Of all entries of a group together as one vector: a regulariser or its name ("l1:0.01");
+        None for nothing, as suits biases.
+    equality, inequality : callable, optional
+        Closures without arguments that return `c_E` and `c_I`: a tensor or a dict of them, equal on
+        all processes (call ddp.module in them, not ddp).
+    momentum : {"recursive", "polyak"}
+        "recursive": two calls of the closure a step, on the same random numbers; "polyak": one
+        call, or gradients that are there already and no closure.
+    mu, rho, alpha : float or callable, optional
+        Step size, penalty and momentum: numbers or functions of the step k = 0, 1, ...; left out,
+        at most 0.01, 10 and 0.1.
+    beta : float
+        Of the last line of a step, 0 < beta <= 1.
+    schedule : mossp.schedules.Schedule, optional
+        In place of mu, rho and alpha.
+    multipliers : bool
+        Whether lam is updated: the constraints then hold in the limit for any rho.
+    dual, bound : float
+        Of that update.
+    lr : float or callable, optional
+        Another name for mu.
 
-    A mu that is given is taken as it is. One that is left out is `damping` * lr, lr = 0.01 unless
-    a scheduler changes it, and the damping, at most 1, such that steps neither overshoot nor move
-    the weights by more than a tenth: see `mossp.torch.damping`.
+    Notes
+    -----
+    The formulas of a step stand at the top of `mossp.torch`.
+
+    A mu that is given is taken as it is. One that is left out is `damping * lr`, lr = 0.01 unless a
+    scheduler changes it, and the damping, at most 1, such that steps neither overshoot nor move the
+    weights by more than a tenth: see `mossp.torch.damping`.
 
     A loss, a constraint or a gradient that is NaN or infinite raises a NonFiniteError, which names
     it, once the parameters and the state are again those of the last step at which all was finite.
     On several processes the gradients decide, which are equal on all of them.
 
-    Parameters in half precision have z and d in single precision. A frozen parameter is left
-    alone and no part of its group's vector; one that a mini-batch does not use has the gradient
-    0 there. A deep copy has the same constraints as functions, which look at the model that they
-    were written for.
+    Parameters in half precision have z and d in single precision. A frozen parameter is left alone
+    and no part of its group's vector; one that a mini-batch does not use has the gradient 0 there.
+    A deep copy has the same constraints as functions, which look at the model that they were
+    written for.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Linear(3, 1)
+    >>> optimizer = MoSSP(model.parameters(), "l1:0.01", momentum="polyak", lr=0.1)
+    >>> model(torch.ones(2, 3)).square().mean().backward()
+    >>> optimizer.step()
+    >>> optimizer.violation()
+    0.0
     """
 
     def __init__(
@@ -156,8 +183,13 @@ class MoSSP(torch.optim.Optimizer):
         """One step; the loss at the current point, as the closure returns it.
 
         The closure computes the loss, calls backward on it and returns it. If it raises, the
-        parameters and the state are as before. Where the loss, a constraint or a gradient is not
-        finite, a NonFiniteError is raised, and they are as before the last step.
+        parameters and the state are as before.
+
+        Raises
+        ------
+        NonFiniteError
+            Where the loss, a constraint or a gradient is not finite; parameters and state are then
+            as before the last step.
         """
         if closure is None and self._recursive:
             raise ValueError(
@@ -309,12 +341,12 @@ class MoSSP(torch.optim.Optimizer):
 
     @torch.no_grad()
     def violation(self) -> float:
-        """||(c_E(x), [c_I(x)]_+)|| at the current point."""
+        """`||(c_E(x), [c_I(x)]_+)||` at the current point."""
         return float(norm(self._positive_part(self._c())))
 
     @property
     def multipliers(self) -> dict[str, Any]:
-        """q = lam + rho c(x) at the current point, under the names that the closures use."""
+        """`q = lam + rho c(x)` at the current point, under the names that the closures use."""
         with torch.no_grad():
             values, c = self._values(), self._c()
         like = [leaf for value in values.values() for leaf in leaves(value)]

@@ -107,6 +107,8 @@ def target_of(table: Table, target: str | None) -> np.ndarray:
 
     Numbers are float64; booleans and text stay what they are.
 
+    Examples
+    --------
     >>> import pathlib, scipy.sparse
     >>> X, y = scipy.sparse.csr_matrix((2, 3)), np.array([1.0, -1.0])
     >>> table = Table(pathlib.Path("two"), X=X, y=y)

@@ -27,9 +27,16 @@ MOST_VALUES, FEW_VALUES = 100, 10**7
 def read(path: str | os.PathLike[str], format: str | None = None) -> Table:
     r"""The table in a file.
 
-    format    "csv", "tsv", "parquet" or "libsvm"; if left out, by the name: .csv, .tsv, .parquet,
-              .pq, .libsvm, .svm or .svmlight, each with .gz or not; without a suffix LIBSVM
+    Parameters
+    ----------
+    path : path
+        The file.
+    format : {"csv", "tsv", "parquet", "libsvm"}, optional
+        If left out, by the name: .csv, .tsv, .parquet, .pq, .libsvm, .svm or .svmlight, each with
+        .gz or not; without a suffix LIBSVM.
 
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "two.svm"
     >>> _ = path.write_text("+1 1:0.5 3:2\n-1 2:1\n")

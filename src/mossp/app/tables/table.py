@@ -21,11 +21,19 @@ class TableError(ValueError):
 class Table:
     """What a file holds: named columns, or the sparse rows and the labels of LIBSVM.
 
-    path     the file
-    frame    the columns in a polars frame; None for LIBSVM
-    text     the same as they are written, for levels such as "01"; for CSV and TSV only
-    X, y     rows and labels of LIBSVM, whose columns are called x1, x2, ...; one that no row has is
-             no column, since an index may be as large as anyone likes
+    Attributes
+    ----------
+    path : Path
+        The file.
+    frame : polars.DataFrame or None
+        The columns; None for LIBSVM.
+    text : polars.DataFrame or None
+        The same as they are written, for levels such as "01"; for CSV and TSV only.
+    X : csr matrix or None
+        Rows of LIBSVM, whose columns are called x1, x2, ...; one that no row has is no column,
+        since an index may be as large as anyone likes.
+    y : array or None
+        Labels of LIBSVM.
     """
 
     path: Path

@@ -20,6 +20,8 @@ def write_predictions(
 ) -> Path | None:
     """Columns as CSV in a file, complete or not there at all; with None on standard output.
 
+    Examples
+    --------
     >>> write_predictions(None, {"prediction": np.array(["a", "b"]), "score": np.array([0.1, 2])})
     prediction,score
     a,0.1
