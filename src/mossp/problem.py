@@ -116,7 +116,8 @@ class Problem:
         sources: dict[Any, Source] = self._sources  # type: ignore[attr-defined]
         dtype = np.dtype(dtype)
         if dtype not in sources:
-            sources[dtype] = sources[None].astype(dtype)
+            with jax.enable_x64(dtype == np.float64):
+                sources[dtype] = sources[None].astype(dtype)
         return sources[dtype]
 
     def oracles(self, x0: PyTree, dtype: Any = np.float64) -> Oracles:

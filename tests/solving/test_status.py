@@ -314,9 +314,8 @@ def around_centre(x):
     return 0.5 * jnp.sum((x - CENTRE) ** 2)
 
 
-@pytest.mark.xfail(reason="JAX 0.10 keeps a captured NumPy array in one precision")
 def test_a_numpy_array_may_be_captured_in_both_precisions():
-    """A function compiled within enable_x64 and without fails in plain JAX 0.10.2 as well."""
+    """Plain JAX 0.10.2 keeps it in the one that it saw first."""
     for dtype in ("float32", "float64"):
         r = solve(mossp.Problem(loss=around_centre), steps=500, dtype=dtype)
         np.testing.assert_allclose(r.x, CENTRE, atol=1e-2)

@@ -308,9 +308,14 @@ BAD = {
     "a matrix": ({"grid": {"rho": np.ones((2, 2))}}, r"grid\['rho'\] must be a list of numbers"),
     "out of range": ({"grid": {"rho": [1.0, -1.0]}}, "Constant needs rho >= 0"),
     "not whole": ({"method": "spdc-p", "grid": {"inner": [2.5]}}, "whole number inner >= 1"),
-    "line search": ({"method": "imba-dc", "schedule": None}, "IMBA.*nothing to tune"),
     "out of reach": ({"method": "imba-dc", "grid": {"rho": [1.0]}}, "imba-dc takes inequalities"),
 }
+
+
+def test_a_method_that_searches_for_its_steps_has_nothing_to_tune():
+    problem = mossp.Problem(lambda x: x @ x - x[0], inequality=lambda x: x @ x - 1.0)
+    with pytest.raises(ValueError, match=r"IMBA.*nothing to tune"):
+        mossp.tune(problem, np.zeros(3), method="imba-dc")
 
 
 @pytest.mark.parametrize("name", BAD)

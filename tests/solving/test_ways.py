@@ -98,14 +98,14 @@ def test_a_named_method_is_not_followed_by_others():
 def test_other_ways_are_counted():
     problem = mossp.Problem(volume, inequality=Partial(ellipsoid, LONG, 48.0))
     found, costs = [], importlib.import_module("mossp.solving.ways")
-    told = costs.told
+    summed_up = costs.summed_up
 
     def listen(a, first, best, name, tried):
         found.extend(tried)
-        return told(a, first, best, name, tried)
+        return summed_up(a, first, best, name, tried)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(costs, "told", listen)
+        patch.setattr(costs, "summed_up", listen)
         result = mossp.solve(problem, np.ones(3))
     assert len(found) >= 2 and found[0].status is Status.DIVERGED
     assert result.gradients == sum(r.gradients for r in found)

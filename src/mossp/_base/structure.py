@@ -95,6 +95,7 @@ def with_dtype(tree: PyTree, dtype: DType, *, real: bool = False) -> PyTree:
             leaf = np.asarray(leaf)  # a float64 array of JAX may be touched outside of x64 this way
         kind = leaf.dtype.kind
         to_real = kind == "f" or (real and kind in "iu")
-        return jnp.asarray(leaf, dtype if to_real else canonicalize_dtype(leaf.dtype))
+        # A copy: JAX may share the memory of a NumPy array, which its owner may change.
+        return jnp.array(leaf, dtype if to_real else canonicalize_dtype(leaf.dtype))
 
     return jax.tree.map(convert, tree)

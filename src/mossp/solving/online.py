@@ -99,6 +99,7 @@ class Online:
             state = run(prepared, state._replace(record=fresh, notes=(), ended=None))
             self._run = prepared, state
             self._state = prepared.loop.carry(state.position), state.k
+            self._queue.waiting.clear()  # of batches that a run which met NaN did not take
 
     def _begin(self) -> tuple[Prepared, State]:
         problem = Problem(data=self._stream, **self._parts)  # type: ignore[arg-type]
@@ -136,4 +137,6 @@ class Online:
     @property
     def finite(self) -> bool:
         """Whether it has not met NaN or infinity."""
+        if self._run is not None and self._run[1].record.lost.any():
+            return False
         return self._state is None or bool(self._state[0].finite[0])
