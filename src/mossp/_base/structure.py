@@ -92,10 +92,11 @@ def with_dtype(tree: PyTree, dtype: DType, *, real: bool = False) -> PyTree:
         if not isinstance(leaf, (bool, int, float, np.ndarray, np.generic, jax.Array)):
             return leaf
         if not isinstance(leaf, jax.core.Tracer):
-            leaf = np.asarray(leaf)  # a float64 array of JAX may be touched outside of x64 this way
+            # A copy: JAX may share the memory of a NumPy array, which its owner may change. By
+            # NumPy: a float64 array of JAX may be touched outside of x64 this way.
+            leaf = np.array(leaf)
         kind = leaf.dtype.kind
         to_real = kind == "f" or (real and kind in "iu")
-        # A copy: JAX may share the memory of a NumPy array, which its owner may change.
-        return jnp.array(leaf, dtype if to_real else canonicalize_dtype(leaf.dtype))
+        return jnp.asarray(leaf, dtype if to_real else canonicalize_dtype(leaf.dtype))
 
     return jax.tree.map(convert, tree)
