@@ -17,6 +17,8 @@ import mossp
 from mossp import examples
 from mossp.app import cli, preparation
 
+pytestmark = pytest.mark.slow
+
 matplotlib.use("agg")
 
 QUICK = ["solve", "--method", "mossp-r", "--steps", "300", "--batch-size", "16"]

@@ -39,6 +39,8 @@ from tests.problems import (
 )
 from tests.solving.regression import METHODS, SLOPE, bowl, kkt_solution, linear, regression, solve
 
+pytestmark = pytest.mark.slow
+
 ORTHONORMAL = np.sqrt(N) * np.linalg.qr(A)[0]  # A'A / N = I
 DOWNHILL = -np.array(SLOPE) / np.linalg.norm(SLOPE)
 ROWS = np.array([[1.0, 1.0, 1.0, 1.0, 1.0, 1.0], [1.0, -1.0, 0.0, 2.0, 0.0, -1.0]])
