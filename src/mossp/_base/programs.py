@@ -2,7 +2,7 @@
 
 Every compiled program takes memory, and some of the 65,530 memory maps that Linux gives a process:
 a process that compiles for each of its solves would end in a crash. Programs of one problem are a
-set, which belongs to what was traced of the problem (`mossp._base.tracing`): an equal problem finds its
+set, which belongs to what was traced of the problem (`_base.tracing`): an equal problem finds its
 programs ready. Of many sets, those that were used last are kept.
 
 `compiled` is `jax.jit` for a function whose first argument is, or has, the oracles of a problem.
