@@ -26,7 +26,7 @@ def trained(wrap, part):
         optimizer = MoSSP(whole.parameters(), "l1-l2:0.1", **settings)
         for rows in ROWS:
             optimizer.step(closure_of(whole, rows[part]))
-        ends[momentum] = torch.cat([model.x, optimizer._lam]).tolist()
+        ends[momentum] = torch.cat([model.x, optimizer._constraints.lam]).tolist()
     return ends
 
 

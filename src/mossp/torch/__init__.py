@@ -51,7 +51,9 @@ try:
 except ImportError:
     raise ImportError("mossp.torch needs PyTorch: pip install 'mossp[torch]'") from None
 
+from mossp.torch.evaluation import Evaluation
+from mossp.torch.expected import Expected
 from mossp.torch.finite import NonFiniteError
 from mossp.torch.optimizer import MoSSP
 
-__all__ = ["MoSSP", "NonFiniteError"]
+__all__ = ["Evaluation", "Expected", "MoSSP", "NonFiniteError"]
