@@ -28,8 +28,7 @@ class Batches:
 
     def __init__(self, name: str, loader: Iterable[Any]) -> None:
         self.name, self.loader = name, loader
-        self.place = Place()  # after what was used; the reader may be one further
-        self._reader = self.place
+        self._reader = Place()  # after what was read, which includes the batch ahead
         self._iterator: Iterator[Any] | None = None
         self._ahead: list[Any] = []  # one batch, or none
 
@@ -39,7 +38,7 @@ class Batches:
         return self._ahead[0]
 
     def advance(self) -> None:
-        self.place, self._ahead = self._reader, []
+        self._ahead = []
 
     def _next(self) -> Any:
         if self._iterator is None:
@@ -66,7 +65,7 @@ class Batches:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            **self.place._asdict(),
+            **self._reader._replace(taken=self._reader.taken - len(self._ahead))._asdict(),
             "looked": bool(self._ahead),  # a generator may have drawn for it
             "now": [generator.get_state() for generator in generators(self.loader)],
         }
@@ -76,10 +75,9 @@ class Batches:
         epoch, taken, began = (state[name] for name in Place._fields)
         self._ahead = []
         if isinstance(self.loader, Iterator):  # which is where it is
-            self.place = self._reader = Place(epoch, taken, began)
+            self._reader = Place(epoch, taken, began)
             return
-        self.place = self._reader = Place()
-        self._iterator = None
+        self._reader, self._iterator = Place(), None
         own = generators(self.loader)
         if len(own) != len(state["now"]):
             raise ValueError(
@@ -99,7 +97,6 @@ class Batches:
                     f"The loader of {self.name} has fewer batches than the {taken} that had been "
                     "taken when the state was saved."
                 )
-            self.place = self._reader
             if state["looked"]:
                 self.ahead()
         for generator, numbers in zip(own, state["now"], strict=True):

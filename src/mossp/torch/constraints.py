@@ -95,7 +95,8 @@ class Constraints:
         """Values and J q, by backward passes that fire no hooks of DistributedDataParallel."""
         if not self.entries or not params:
             return Pulls([])
-        c_B, u = None, None
+        c_B: Tensor = None
+        u: Tensor = None
         if self.sampled:
             c_B, self._new = self._sample()
             u = self._tracked(alpha)
