@@ -46,7 +46,15 @@ def one_generator():
     return [DataLoader(DATA, size, shuffle=True, generator=g) for size in (4, 6)]
 
 
+def whole_batches(size, seed):
+    """Rows are taken a batch at a time; the generator is that of a sampler within a sampler."""
+    rows = torch.utils.data.RandomSampler(DATA, generator=torch.Generator().manual_seed(seed))
+    sampler = torch.utils.data.BatchSampler(rows, size, drop_last=False)
+    return DataLoader(DATA, batch_size=None, sampler=sampler, generator=rows.generator)
+
+
 LOADERS = {
+    "whole batches": lambda: [whole_batches(3, 1), whole_batches(6, 2)],
     "own generators": lambda: [shuffled(4, 1), shuffled(6, 2)],
     "one batch for both": lambda: [shuffled(4, 1)],
     "one generator": one_generator,

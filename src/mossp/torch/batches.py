@@ -111,9 +111,11 @@ class Batches:
 
 
 def generators(loader: Any) -> list[torch.Generator]:
-    """The generators by which a DataLoader and its sampler draw, each once."""
-    found = [getattr(loader, "generator", None)]
-    found.append(getattr(getattr(loader, "sampler", None), "generator", None))
+    """The generators by which a DataLoader, its sampler and samplers in that one draw, each once."""
+    found = []
+    while loader is not None:
+        found.append(getattr(loader, "generator", None))
+        loader = getattr(loader, "sampler", None)
     return list(dict.fromkeys(g for g in found if isinstance(g, torch.Generator)))
 
 

@@ -26,6 +26,21 @@ class Evaluation(NamedTuple):
         that do not look at data, NaN where there was one batch only.
     violation : float
         `||(c_E, [c_I]_+)||`.
+
+    Examples
+    --------
+    A mean over batches of three rows and of one:
+
+    >>> import torch
+    >>> from mossp.torch import Expected, MoSSP
+    >>> x = torch.nn.Parameter(torch.ones(1))
+    >>> batches = [torch.tensor([8.0, 10.0, 12.0]), torch.tensor([14.0])]
+    >>> given = Expected(lambda rows: (rows * x).mean() - 4.0, batches)
+    >>> found = MoSSP([x], inequality={"mean": given}).evaluate()
+    >>> found.values["inequality"]["mean"].item(), found.violation
+    (7.0, 7.0)
+    >>> round(found.errors["inequality"]["mean"].item(), 3)
+    1.732
     """
 
     values: dict[str, Any]

@@ -61,9 +61,9 @@ class MoSSP(torch.optim.Optimizer):
     regularizer : str or Regularizer, optional
         Of all entries of a group together as one vector: a regulariser or its name ("l1:0.01");
         None for nothing, as suits biases.
-    equality, inequality : callable, optional
+    equality, inequality : callable, Expected or dict of these, optional
         Closures without arguments that return `c_E` and `c_I`: a tensor or a dict of them, equal on
-        all processes (call ddp.module in them, not ddp).
+        all processes (call ddp.module in them, not ddp); or means over data, see Expected.
     momentum : {"recursive", "polyak"}
         "recursive": two calls of the closure a step, on the same random numbers; "polyak": one
         call, or gradients that are there already and no closure.
