@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from mossp.torch import Expected, MoSSP
 
+pytestmark = pytest.mark.slow
 F = torch.nn.functional
 
 
@@ -135,3 +136,29 @@ def test_a_network_is_fair_with_the_constraint_and_not_without():
             right = (model(data[0]).argmax(1) == data[1]).float().mean()
         assert right > 0.75
     assert gaps[0] < 0.035 and gaps[1] > 0.15
+
+
+# What is left out -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("momentum", ["polyak", "recursive"])
+def test_bounds_on_ten_classes_are_met_by_what_is_left_out(momentum):
+    """mu and rho by themselves, 6 rows of a class in a batch; all losses are 2.3 at the start."""
+    datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn is optional")
+    images, labels = datasets.load_digits(return_X_y=True)
+    data = torch.tensor(images / 16, dtype=torch.float32), torch.tensor(labels)
+    share = torch.bincount(data[1]) / len(labels)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.Tanh(), torch.nn.Linear(16, 10))
+
+    def over(batch):
+        rows, t = batch
+        each = F.cross_entropy(model(rows), t, reduction="none")
+        return (each[:, None] * F.one_hot(t, 10)).mean(0) / share - 0.3
+
+    given = Expected(over, loader(data, 64, 1), values=loader(data, 256, 2))
+    settings = {"momentum": momentum, "multipliers": True}
+    optimizer = MoSSP(model.parameters(), inequality=given, **settings)
+    start = optimizer.evaluate().violation
+    found = trained(model, optimizer, data, 300)
+    assert start > 5 and found.violation < 0.1

@@ -111,7 +111,7 @@ class Batches:
 
 
 def generators(loader: Any) -> list[torch.Generator]:
-    """The generators by which a DataLoader, its sampler and samplers in that one draw, each once."""
+    """The generators of a DataLoader, of its sampler and of samplers in that one, each once."""
     found = []
     while loader is not None:
         found.append(getattr(loader, "generator", None))
