@@ -21,6 +21,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 from mossp.torch import Expected, MoSSP
 
+torch.set_num_threads(1)  # a small network, which more of them slow down
 rng = np.random.default_rng(0)
 N = 4000
 group = rng.integers(0, 2, N)
