@@ -41,8 +41,9 @@ def ball(x):
     return x @ x - 9.0
 
 
-def projected(a, t=T.mean(axis=0), equality=False):
-    """The nearest point to t with a'x <= b (or = b)."""
+def projected(a, t=None, equality=False):
+    """The nearest point to t with a'x <= b (or = b); t is the mean row unless given."""
+    t = T.mean(axis=0) if t is None else t
     q = (a @ t - BOUND) / (a @ a)
     return t - (q if equality else max(q, 0.0)) * a
 
@@ -52,19 +53,19 @@ def solve(problem, x0=None, **settings):
 
 
 ASKED = {
-    "the problem's rows": (dict(inequality=mossp.Expected(mean_of)), A),
-    "rows of its own": (dict(inequality=mossp.Expected(mean_of_own, data=OTHER)), OTHER),
+    "the problem's rows": ({"inequality": mossp.Expected(mean_of)}, A),
+    "rows of its own": ({"inequality": mossp.Expected(mean_of_own, data=OTHER)}, OTHER),
     "sparse rows": (
-        dict(inequality=mossp.Expected(mean_of_own, scipy.sparse.csr_matrix(OTHER))), OTHER
+        {"inequality": mossp.Expected(mean_of_own, scipy.sparse.csr_matrix(OTHER))}, OTHER
     ),
-    "an equality": (dict(equality=mossp.Expected(mean_of, batch_size=50)), A),
-    "a dict": (dict(inequality={"ball": ball, "mean": mossp.Expected(mean_of)}), A),
-    "a list": (dict(inequality=[mossp.Expected(mean_of), ball]), A),
+    "an equality": ({"equality": mossp.Expected(mean_of, batch_size=50)}, A),
+    "a dict": ({"inequality": {"ball": ball, "mean": mossp.Expected(mean_of)}}, A),
+    "a list": ({"inequality": [mossp.Expected(mean_of), ball]}, A),
     "a vector": (
-        dict(inequality=mossp.Expected(lambda x, b: jnp.stack([mean_of(x, b), x[0] - 50.0]))), A
+        {"inequality": mossp.Expected(lambda x, b: jnp.stack([mean_of(x, b), x[0] - 50.0]))}, A
     ),
     "a dict of values": (
-        dict(inequality=mossp.Expected(lambda x, b: {"m": mean_of(x, b), "x": x[1:] - 50.0})), A
+        {"inequality": mossp.Expected(lambda x, b: {"m": mean_of(x, b), "x": x[1:] - 50.0})}, A
     ),
 }  # fmt: skip
 
@@ -211,7 +212,7 @@ def test_a_sampled_constraint_has_the_right_mean_and_the_noise_that_is_measured(
     assert abs(float(values.mean()) - float(oracles.c(x)[0])) < 4 * error
     assert float(oracles.value_noise(x, 8)[0]) == pytest.approx(float(values.std()), rel=0.5)
     q = jnp.ones(1)
-    pulls = jax.vmap(lambda rows: oracles.sampled_pull(x, q, rows))(batches)
+    pulls = jax.vmap(lambda rows: oracles.sampled_pull(x, q, rows.gradients))(batches)
     assert np.abs(pulls.mean(axis=0) - A.mean(axis=0)).max() < 5 * pulls.std() / 4000**0.5
 
 
@@ -285,9 +286,8 @@ def test_steps_follow_the_formulas_of_the_tracked_augmented_lagrangian():
     a0 = lambda batch: batch[1][0::2].mean(axis=0)  # noqa: E731
     value = lambda x, batch: (batch[1][1::2] @ x).mean() - BOUND  # noqa: E731
     slope = lambda x, batch: x - batch[0][0::2].mean(axis=0)  # noqa: E731
-    x, z, lam = start, start, 0.0
-    seen = stream  # nothing is used up before the first step
-    for k, batch in enumerate(seen[:10]):
+    x, z, before, lam = start, start, start, 0.0
+    for k, batch in enumerate(stream[:10]):  # nothing is used up before the first step
         weight = 1.0 if k == 0 else max(alpha, 1 / (k + 1))
         if k == 0:
             d, u = slope(x, batch), value(x, batch)
@@ -360,9 +360,7 @@ def gaussian(key, size):
 
 
 def test_samples_without_end_are_judged_with_an_interval():
-    problem = mossp.Problem(
-        distance, mossp.Sampler(gaussian), inequality=mossp.Expected(mean_of)
-    )
+    problem = mossp.Problem(distance, mossp.Sampler(gaussian), inequality=mossp.Expected(mean_of))
     found = solve(problem, steps=6000, tol=3e-2)
     a, t = np.array([1.0, -0.5, 0.5, 0.0]), np.array([1.5, -1.0, 0.8, 0.2])
     assert found.success, found.message
@@ -382,9 +380,7 @@ def test_samples_without_end_are_judged_with_an_interval():
 def test_one_side_without_end(which):
     stream = mossp.Stream([(T[i : i + 30], A[i : i + 30]) for i in range(0, N, 30)])
     if which == "loss":
-        problem = mossp.Problem(
-            distance, stream, inequality=mossp.Expected(mean_of_own, data=A)
-        )
+        problem = mossp.Problem(distance, stream, inequality=mossp.Expected(mean_of_own, data=A))
     else:
         problem = mossp.Problem(distance, (T, A), inequality=mossp.Expected(mean_of, data=stream))
     found = solve(problem, steps=3000, tol=5e-2)

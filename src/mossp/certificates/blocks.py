@@ -68,7 +68,7 @@ def fresh_constraints(
         def add(j: Index, total: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
             draw = jax.tree.map(lambda d: d[k * length + j], draws)
             rows = oracles.steps.batch(draw, batch_size)
-            pulled = oracles.sampled_pull(x, jnp.where(endless, q, 0.0), rows)
+            pulled = oracles.sampled_pull(x, jnp.where(endless, q, 0.0), rows.gradients)
             return total[0] + oracles.sampled_c(x, rows.values), total[1] + pulled
 
         zero = jnp.zeros(oracles.m, x.dtype), jnp.zeros_like(x)

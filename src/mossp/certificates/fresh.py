@@ -76,9 +76,7 @@ def decided(
             draws = more(number)
             if draws is None or sample_count(draws, batch_size) != samples:
                 return best
-            G, Jq, C = _gradients(
-                oracles, x, np.asarray(q, x.dtype), draws, batch_size=batch_size
-            )
+            G, Jq, C = _gradients(oracles, x, np.asarray(q, x.dtype), draws, batch_size=batch_size)
             found.append((np.asarray(G, np.float64), np.asarray(Jq, np.float64)))
             seen += [] if C is None else list(np.asarray(C, np.float64))
         G, Jq = (np.mean(np.array(each), axis=0) for each in zip(*found, strict=True))

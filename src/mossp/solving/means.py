@@ -70,7 +70,7 @@ def check_mean(
 def compare(
     what: str, count: int, dtype: Any, whole: np.ndarray, groups: np.ndarray, single: np.ndarray
 ) -> None:
-    """Of all rows together, in groups, and one by one, at points and along short lines from them."""
+    """Of all rows together, in groups, and one by one, at points and on short lines from them."""
     rounding = second_difference(single)
     whole, groups, single = whole[:POINTS], groups[:POINTS], single[:POINTS]
     enough = ROUNDING[np.dtype(dtype)] * np.abs(single).max(axis=1) + TIMES_ROUNDING * rounding
