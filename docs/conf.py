@@ -50,7 +50,7 @@ html_css_files = ["mossp.css"]
 html_show_sourcelink = False
 # One level of pages needs no tree beside it; the reference and the gallery have one.
 ALONE = (
-    "index tutorial certificate faq estimators command-line torch exact extending regularizers "
+    "index tutorial certificate faq estimators command-line data-constraints torch exact extending regularizers "
     "methods paper reproduce"
 )
 html_sidebars: dict[str, list[str]] = {name: [] for name in ALONE.split()}
