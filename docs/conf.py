@@ -50,8 +50,8 @@ html_css_files = ["mossp.css"]
 html_show_sourcelink = False
 # One level of pages needs no tree beside it; the reference and the gallery have one.
 ALONE = (
-    "index tutorial certificate faq estimators command-line data-constraints torch exact extending regularizers "
-    "methods paper reproduce"
+    "index tutorial certificate faq estimators command-line data-constraints torch exact extending "
+    "regularizers methods paper reproduce"
 )
 html_sidebars: dict[str, list[str]] = {name: [] for name in ALONE.split()}
 html_theme_options = {

@@ -82,7 +82,7 @@ def test_examples_name_what_they_show():
         assert text.startswith('"""\n') and "\n====" in text and "# %%" in text and "assert" in text
 
 
-EXAMPLES = ("unmixing",)
+EXAMPLES = ("neyman_pearson", "unmixing")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
