@@ -48,7 +48,7 @@ class Memory:
     """The compiled programs of a worker, those of the tests' own functions too, go in time."""
 
     STATUS = Path("/proc/self/statm")
-    limit = 2**30  # bytes; what is kept after all beyond half of it is no reason to clear again
+    limit = 5 * 2**28  # bytes; what is kept after all is no reason to clear again soon
 
     @classmethod
     def resident(cls) -> int:
