@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 # One of each kind: constraints of either sort and none, rows, no data, a pytree, groups, scales,
 # and two that must not succeed. `make attack` tries all of the families.
 SHARE = {
-    "halfspaces-mcp": 6, "logistic-on-a-sphere": 6, "tree-in-blocks": 6, "scaled": 6,
-    "indefinite-in-a-box-mcp": 6, "groups-mcp": 4, "separable-labels": 4, "infeasible-planes": 2,
+    "halfspaces-mcp": 4, "logistic-on-a-sphere": 4, "tree-in-blocks": 4, "scaled": 4,
+    "indefinite-in-a-box-mcp": 4, "groups-mcp": 4, "separable-labels": 4, "infeasible-planes": 2,
 }  # fmt: skip
 
 
