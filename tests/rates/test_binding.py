@@ -115,7 +115,7 @@ def test_mean_losses(people):
 
 
 def test_an_equality_holds_up_to_one_row(people):
-    columns, y, d, _ = people
+    _, y, d, _ = people
     ones = np.ones(N)
     share = metrics.recall_score(y, d)
     grain = 1 / (y == 1).sum()
@@ -140,7 +140,7 @@ def test_rows_without_weight_do_not_count(people):
 
 
 def test_a_precision_of_no_rows_is_none_and_breaks_no_bound(people):
-    columns, y, _, w = people
+    _, y, _, w = people
     bound = bind([rates.precision() >= 0.9], y, ["no", "yes"], w)
     nobody = np.zeros(N, int)
     assert np.isnan(bound.values(nobody)["precision >= 0.9"])
@@ -150,7 +150,7 @@ def test_a_precision_of_no_rows_is_none_and_breaks_no_bound(people):
 # What cannot be meant -----------------------------------------------------------------------------
 
 WRONG = {
-    "tpr[sx=F] >= 0.1": "`tpr[sx=F]` names the column `sx`, which is not there: did you mean `sex`?",
+    "tpr[sx=F] >= 0.1": "names the column `sx`, which is not there: did you mean `sex`?",
     "tpr[colour=F] >= 0.1": "which is not there: there are sex, age, part time, job.",
     "tpr[sex=f] >= 0.1": "asks for sex=f, but there are F, M: did you mean `F`?",
     "tpr[age=31] >= 0.1": "asks for age=31, but there are 20, 30, 40",

@@ -27,9 +27,9 @@ def test_intervals_of_a_share_are_scipys(count, rows):
 def test_a_tightened_bound_is_the_largest_count_that_is_safe():
     for end, rows in [(0.05, 1000), (0.3, 57), (0.9, 40)]:
         count = round(tightened(end, rows, 0.95) * rows)
-        upper = [scipy.stats.binomtest(k, rows, alternative="less").proportion_ci(0.95, "exact").high
-                 for k in (count, count + 1)]  # fmt: skip
-        assert upper[0] <= end < upper[1]
+        tests = [scipy.stats.binomtest(k, rows, alternative="less") for k in (count, count + 1)]
+        safe, unsafe = (test.proportion_ci(0.95, "exact").high for test in tests)
+        assert safe <= end < unsafe
     assert tightened(0.05, 10, 0.95) < 0  # not even 0 of 10
     assert tightened(1.0, 10, 0.95) == 1.0
 
@@ -41,8 +41,14 @@ def draw(rng, rows):
     return y, z, (rng.random(rows) < p).astype(int)
 
 
-TEXTS = ["fpr[z=a] <= 0.5", "tpr[z=b] >= 0.5", "selection[z=b] - selection[z=a] <= 0.3",
-         "|tpr[z=a] - tpr[z=b]| <= 0.5", "precision >= 0.2", "2 * fpr[z=a] + tpr[z=b] <= 2"]  # fmt: skip
+TEXTS = [
+    "fpr[z=a] <= 0.5",
+    "tpr[z=b] >= 0.5",
+    "selection[z=b] - selection[z=a] <= 0.3",
+    "|tpr[z=a] - tpr[z=b]| <= 0.5",
+    "precision >= 0.2",
+    "2 * fpr[z=a] + tpr[z=b] <= 2",
+]
 TRUTH = [0.2, 0.75, 0.15, 0.15, None, 2 * 0.2 + 0.75]
 
 
