@@ -20,6 +20,7 @@ from mossp.estimators import (
     Recursive,
     Truncated,
 )
+from mossp.expected import Expected, group_weights
 from mossp.measuring.estimate import estimate_constants
 from mossp.methods import (
     CLCDC,
@@ -89,6 +90,7 @@ __all__ = [
     "Certificate",
     "CheckpointError",
     "Constants",
+    "Expected",
     "Full",
     "GradientEstimator",
     "Group",
@@ -121,6 +123,7 @@ __all__ = [
     "constraints",
     "estimate_constants",
     "examples",
+    "group_weights",
     "losses",
     "moreau",
     "path",

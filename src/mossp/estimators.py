@@ -1,5 +1,8 @@
 """Gradient estimators: d_k estimates grad f(x_k) from mini-batches.
 
+Where constraints are means over rows, the same estimators serve c(x_k) and J(x_k) q_k: whatever is
+a mean over rows of a function of a point, which for the latter is the pair (x, q).
+
     Plain       d_k = gf(x_k; B_k)
     Polyak      d_k = (1 - alpha) d_{k-1} + alpha gf(x_k; B_k)
     Recursive   d_k = gf(x_k; B_k) + (1 - alpha) (d_{k-1} - gf(x_{k-1}; B_k))      (STORM)
@@ -26,9 +29,8 @@ from mossp._base.module import Module
 from mossp._base.printing import shown
 from mossp._base.types import Vector
 from mossp._base.validation import is_weight, require
-from mossp.oracles import Oracles
 
-Gradient = Callable[[Vector], Vector]  # x -> the gradient at x on the step's mini-batch
+Gradient = Callable[[Any], Any]  # x -> the gradient at x on the step's mini-batch
 
 
 class Kind(enum.Enum):
@@ -79,9 +81,14 @@ class GradientEstimator(Module):
     def update(self, gradient: Gradient, memory: Any, x: Vector, alpha: Any) -> tuple[Vector, Any]:
         """(d_k, the new memory)."""
 
-    def refresh(self, oracles: Oracles, memory: Any, x: Vector) -> Any:
-        """The memory with its anchor at x; only for estimators that have one."""
+    def refresh(self, full: Gradient, memory: Any, x: Vector) -> Any:
+        """The memory with its anchor at x, by the full gradient there; only where there is one."""
         return memory
+
+    @property
+    def tracker(self) -> GradientEstimator:
+        """The same for what is no gradient of f."""
+        return self
 
 
 class Estimate(NamedTuple):
@@ -239,8 +246,12 @@ class Truncated(GradientEstimator):
     def gradients(self) -> int:  # type: ignore[override]
         return self.inner.gradients
 
-    def refresh(self, oracles: Oracles, memory: Any, x: Vector) -> Any:
-        return self.inner.refresh(oracles, memory, x)
+    def refresh(self, full: Gradient, memory: Any, x: Vector) -> Any:
+        return self.inner.refresh(full, memory, x)
+
+    @property
+    def tracker(self) -> GradientEstimator:
+        return self.inner.tracker
 
     def init(self, d: Vector, x: Vector) -> Any:
         return self.inner.init(d, x)
@@ -287,8 +298,8 @@ class SVRG(GradientEstimator):
         d = gradient(x) - gradient(memory.w) + memory.G
         return d, memory._replace(d=d)
 
-    def refresh(self, oracles: Oracles, memory: Anchor, x: Vector) -> Anchor:
-        return memory._replace(w=x, G=oracles.full_gradient(x))
+    def refresh(self, full: Gradient, memory: Anchor, x: Vector) -> Anchor:
+        return memory._replace(w=x, G=full(x))
 
 
 def check_alpha(momentum: Polyak | Recursive) -> None:

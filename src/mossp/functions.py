@@ -115,13 +115,14 @@ def probe_loss(
 
 
 def probe_constraint(
-    name: str, function: Callable[[PyTree], PyTree] | None, x: PyTree, dtype: DType
-) -> Part | None:
-    if function is None:
-        return None
-    what = f"The {name} constraint"
-    probed = probe_function(what, function, [(x,)], dtype, " at x0")
-    values = jax.tree.leaves(returned(what, probed, " at x0", x))
+    what: str, function: Callable[..., PyTree], x: PyTree, batches: list[tuple[PyTree, ...]],
+    dtype: DType,
+) -> Part:  # fmt: skip
+    """A constraint at x, and at batches of two sizes where it looks at rows."""
+    about = " at x0" + (describe_batch(batches[0][0]) if batches[0] else "")
+    probed = probe_function(what, function, [(x, *batch) for batch in batches], dtype, about)
+    shapes = returned(what, probed, about, x, *batches[0])
+    values = jax.tree.leaves(shapes)
     if not sum(leaf.size for leaf in values):
         raise TypeError(f"{what} returns nothing: is a `return` missing? It must return c(x).")
     for leaf in values:
@@ -130,7 +131,26 @@ def probe_constraint(
                 f"{what} must return real numbers c(x), but its type is {leaf.dtype}; write "
                 "`x @ x - 1.0`, not `x @ x == 1.0`."
             )
+    if len(batches) > 1:
+        check_no_row_axis(what, probed, shapes, x, batches)
     return probed
+
+
+def check_no_row_axis(
+    what: str, probed: Part, shapes: PyTree, x: PyTree, batches: list[tuple[PyTree, ...]]
+) -> None:
+    """Raise ValueError where a constraint returns one value per row instead of their mean."""
+    other = probed.traces[1] if isinstance(probed, Probed) else None
+    if other is not None:
+        again = jax.tree.unflatten(other.out, other.closed.out_avals)
+    else:
+        again = shapes_of_own(probed, (x, *batches[1]))
+    first, second = ([a.shape for a in jax.tree.leaves(tree)] for tree in (shapes, again))
+    if first != second:
+        raise ValueError(
+            f"{what} must return means over the rows of the batch, but it returns shape {first[0]} "
+            f"for one number of rows and {second[0]} for another: use jnp.mean(..., axis=0)."
+        )
 
 
 def is_real(array: AnyArray) -> bool:
@@ -174,10 +194,6 @@ class Maps(Module):
 
     def __call__(self, x: AnyVector, mu: AnyNumber) -> tuple[AnyNumber, AnyVector, AnyVector]:
         return self.reg(x), self.reg.prox_h(x, mu), self.reg.prox_g(x, mu)
-
-
-def shapes_returned(probed: Part | None, x: PyTree) -> PyTree:
-    return None if probed is None else returned("The constraint", probed, "", x)
 
 
 def form_of_regularizer(reg: Regularizer, n: int, dtype: DType) -> Hashable:
@@ -241,12 +257,15 @@ def shapes(tree: PyTree, dtype: DType) -> PyTree:
 
 
 def describe(x0: PyTree, batch: PyTree) -> str:
-    def listed(tree: PyTree) -> str:
-        return ", ".join(str(tuple(np.shape(a))) for a in jax.tree.leaves(tree))
+    return f" at x0 of shape {listed(x0)}" + (describe_batch(batch) if batch is not None else "")
 
-    return f" at x0 of shape {listed(x0)}" + (
-        f" on a batch of shapes {listed(batch)}" if batch is not None else ""
-    )
+
+def describe_batch(batch: PyTree) -> str:
+    return f" on a batch of shapes {listed(batch)}"
+
+
+def listed(tree: PyTree) -> str:
+    return ", ".join(str(tuple(np.shape(a))) for a in jax.tree.leaves(tree))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Hashable
 from types import ModuleType
@@ -22,8 +23,10 @@ from mossp._base.tracing import Code, Function, same_bits
 from mossp._base.types import (
     AnyArray,
     AnyNumber,
+    Array,
     Batch,
     ConstraintValues,
+    Jacobian,
     LossFunction,
     Mask,
     Multipliers,
@@ -33,10 +36,12 @@ from mossp._base.types import (
     Scalar,
     Vector,
 )
-from mossp.data import Compiled
+from mossp.data import Compiled, NoData, Rows, joined
 from mossp.functions import numbers_of
 from mossp.losses import Loss
 from mossp.regularizers import Regularizer, Relaxed
+from mossp.terms import Number as SourceNumber
+from mossp.terms import Terms
 
 
 def namespace(x: AnyArray) -> ModuleType:
@@ -58,19 +63,25 @@ class Oracles(eqx.Module):
     """
 
     loss: LossFunction
-    source: Compiled
+    source: Compiled  # of the rows of the loss: number 0
     regularizer: Regularizer
-    equality: Callable[[PyTree], PyTree] | None
-    inequality: Callable[[PyTree], PyTree] | None
+    terms: Terms  # c
+    others: tuple[Compiled, ...]  # sources of rows that constraints have of their own: 1, 2, ...
+    # Rows that stand for all, by the number of their source: for samples without end, and where
+    # constants are measured; None where a source needs none.
+    pools: tuple[Compiled | None, ...]
     structure: Structure
     equality_structure: Structure
     inequality_structure: Structure
+    value_sizes: tuple[int | None, ...] = eqx.field(static=True)
     programs: ProgramSet = eqx.field(static=True)
+    pooled: bool = eqx.field(default=False, static=True)  # whether means are those of the pools
 
     @property
     def codes(self) -> list[Code]:
         """Of the functions that the user wrote."""
-        given = (self.loss, self.equality, self.inequality, self.source.function)
+        sources = (self.source, *self.others)
+        given = [self.loss, *(t.function for t in self.terms.terms), *(s.function for s in sources)]
         functions = (function for function in given if isinstance(function, Function))
         return [function.code for function in functions if function.code is not None]
 
@@ -100,7 +111,41 @@ class Oracles(eqx.Module):
     @property
     def finite_sum(self) -> bool:
         """Whether full gradients can be had: a deterministic loss is a sum of one term."""
-        return self.source.finite_sum
+        return self.source.finite_sum and not self.endless
+
+    @property
+    def endless(self) -> list[int]:
+        """The sources of constraints that have no end, by number."""
+        numbers = (number for number in self.terms.numbers if number is not None)
+        return [number for number in numbers if not self.source_of(number).finite_sum]
+
+    @property
+    def samples_constraints(self) -> bool:
+        """Whether a constraint is a mean over rows."""
+        return self.terms.any_sampled
+
+    def source_of(self, number: SourceNumber) -> Compiled:
+        if number is None:
+            return NoData()
+        return self.others[number - 1] if number else self.source
+
+    @property
+    def steps(self) -> Compiled:
+        """What the mini-batches of steps are made from: rows for f, J and c."""
+        looked_at = tuple(k in self.terms.numbers for k in range(1 + len(self.others)))
+        found: Compiled = joined((self.source, *self.others), looked_at, self.value_sizes)
+        return found
+
+    @property
+    def rows_per_pass(self) -> int:
+        """Samples that one full gradient of f and of c differentiates; without data, one."""
+        numbers = [number for number in self.terms.numbers if number is not None]
+        return (self.source.rows or 1) + sum(self.source_of(k).rows or 0 for k in numbers)
+
+    def on_pools(self) -> Oracles:
+        """With constraints as means over some rows, for what is measured again and again."""
+        needed = any(pool is not None for pool in self.pools)
+        return dataclasses.replace(self, pooled=True) if needed else self
 
     @property
     def convex(self) -> bool:
@@ -120,7 +165,8 @@ class Oracles(eqx.Module):
     # f ------------------------------------------------------------------------------------
 
     def f(self, x: Vector, batch: Batch) -> Scalar:
-        args = () if self.source.deterministic else (batch,)
+        rows = batch.gradients[0] if isinstance(batch, Rows) else batch
+        args = () if self.source.deterministic else (rows,)
         return self.loss(self.structure.unravel(x), *args)
 
     def gradient(self, x: Vector, batch: Batch) -> Vector:
@@ -153,12 +199,145 @@ class Oracles(eqx.Module):
 
     # c ------------------------------------------------------------------------------------
 
+    def mean(self, number: SourceNumber, function: Callable[[Batch], PyTree]) -> PyTree:
+        """The mean over the rows of a source; over its pool where it has no end."""
+        source = self.source_of(number)
+        if number is not None and self.pools[number] is not None:
+            source = self.pools[number] if self.pooled or not source.finite_sum else source
+        return source.mean(function)
+
     def c(self, x: Vector) -> ConstraintValues:
-        """(c_E(x), c_I(x)) as one vector."""
-        tree = self.structure.unravel(x)
-        values = [c(tree) for c in (self.equality, self.inequality) if c is not None]
-        parts = [jnp.ravel(leaf).astype(x.dtype) for leaf in jax.tree.leaves(values)]
-        return jnp.concatenate(parts) if parts else jnp.zeros(0, x.dtype)
+        """(c_E(x), c_I(x)) as one vector, over all rows."""
+        if self.m == 0:
+            return jnp.zeros(0, x.dtype)
+        on = self.terms.on
+        return self.terms.joined(
+            [self.mean(k, lambda batch, k=k: on(k, x, batch)) for k in self.terms.numbers]
+        )
+
+    def linearized(self, x: Vector) -> tuple[ConstraintValues, Callable[[Multipliers], Vector]]:
+        """(c(x), the map q -> J(x) q), by reverse mode; never a Jacobian."""
+        if self.samples_constraints:
+            return self.c(x), lambda q: self.pull(x, q)
+        c, pullback = jax.vjp(self.c, x)
+        return c, lambda q: pullback(q)[0]
+
+    def pull(self, x: Vector, q: Multipliers) -> Vector:
+        """J(x) q, over all rows."""
+        return sum(
+            (
+                self.mean(k, lambda batch, k=k: self.terms.pull(k, x, batch, q))
+                for k in self.terms.numbers
+            ),
+            start=jnp.zeros_like(x),
+        )
+
+    def tangent(self, x: Vector) -> Callable[[Vector], ConstraintValues]:
+        """The map v -> J(x)'v, how c changes along v, by forward mode."""
+        if not self.samples_constraints:
+            return jax.linearize(self.c, x)[1]
+        push, numbers = self.terms.push, self.terms.numbers
+
+        def along(v: Vector) -> ConstraintValues:
+            each = [self.mean(k, lambda batch, k=k: push(k, x, batch, v)) for k in numbers]
+            return self.terms.joined(each)
+
+        return along
+
+    def first_order(self, x: Vector) -> tuple[Scalar, Vector, ConstraintValues, Jacobian]:
+        """(f, grad f, c, J) at x, J with one row per constraint; one pass over each source."""
+        terms, loss = self.terms, jax.value_and_grad(self.f)
+
+        def with_loss(batch: Batch) -> PyTree:
+            return loss(x, batch), terms.jacobian(0, x, batch) if 0 in terms.numbers else None
+
+        (f, gradient), shared = self.source.mean(with_loss)
+        if self.m == 0:
+            return f, gradient, jnp.zeros(0, x.dtype), jnp.zeros((0, x.size), x.dtype)
+        parts = [
+            shared if k == 0 else self.mean(k, lambda batch, k=k: terms.jacobian(k, x, batch))
+            for k in terms.numbers
+        ]
+        c, J = (terms.joined(part) for part in zip(*parts, strict=True))
+        return f, gradient, c, J
+
+    def bend(self, x: Vector, q: Multipliers, v: Vector) -> Vector:
+        """sum_j q_j Hess c_j(x) v."""
+        if not self.samples_constraints:
+            return jax.jvp(lambda x: self.linearized(x)[1](q), (x,), (v,))[1]
+        pull, start = self.terms.pull, jnp.zeros_like(x)
+
+        def on(k: SourceNumber, rows: Batch) -> Vector:
+            return jax.jvp(lambda x: pull(k, x, rows, q), (x,), (v,))[1]
+
+        each = (self.mean(k, lambda rows, k=k: on(k, rows)) for k in self.terms.numbers)
+        return sum(each, start=start)
+
+    def bend_along(self, x: Vector, v: Vector) -> ConstraintValues:
+        """v'Hess c_j(x) v for each constraint."""
+
+        def on(k: SourceNumber, rows: Batch) -> Array:
+            slope = lambda x: self.terms.push(k, x, rows, v)  # noqa: E731
+            return jax.jvp(slope, (x,), (v,))[1]
+
+        each = [self.mean(k, lambda rows, k=k: on(k, rows)) for k in self.terms.numbers]
+        return self.terms.joined(each)
+
+    def slopes(self, q: Multipliers) -> list[tuple[Compiled, Callable[[Vector, Batch], Vector]]]:
+        """grad f + J q as a sum of means over sources: (source, (x, batch) -> gradient) each."""
+        terms = self.terms
+
+        def with_loss(x: Vector, batch: Batch) -> Vector:
+            if 0 not in terms.numbers:
+                return self.gradient(x, batch)
+            own = q[terms.places(0)]
+            return jax.grad(lambda x: self.f(x, batch) + own @ terms.on(0, x, batch))(x)
+
+        rest = [
+            (self.source_of(k), lambda x, batch, k=k: terms.pull(k, x, batch, q))
+            for k in terms.numbers
+            if k != 0
+        ]
+        return [(self.source, with_loss), *rest]
+
+    # c on the rows of one step --------------------------------------------------------------
+
+    def sampled_c(self, x: Vector, batch: Rows) -> ConstraintValues:
+        """c with the values of the step's own rows in place of means over all."""
+        rows = [None if k is None else batch.values[k] for k in self.terms.numbers]
+        each = zip(self.terms.numbers, rows, strict=True)
+        return self.terms.joined([self.terms.on(k, x, some) for k, some in each])
+
+    def sampled_pull(self, x: Vector, q: Multipliers, batch: Rows | None) -> Vector:
+        """J q of the constraints that are means over rows: over those of a step, or over all."""
+
+        def of(k: SourceNumber, rows: Batch) -> Vector:
+            return self.terms.pull(k, x, rows, q)
+
+        numbers = [k for k in self.terms.numbers if k is not None]
+        pulls = (
+            self.mean(k, lambda rows, k=k: of(k, rows)) if batch is None
+            else of(k, batch.gradients[k]) for k in numbers
+        )  # fmt: skip
+        return sum(pulls, start=jnp.zeros_like(x))
+
+    def exact_pull(self, x: Vector, q: Multipliers) -> Vector:
+        """J q of the constraints that are functions of x alone."""
+        if None not in self.terms.numbers:
+            return jnp.zeros_like(x)
+        return self.terms.pull(None, x, None, q)
+
+    def jacobian(self, x: Vector, batch: Rows | None = None) -> Jacobian:
+        """J, one row per constraint: over the rows that a step differentiates, or over all."""
+
+        def of(k: SourceNumber, rows: Batch) -> Jacobian:
+            return self.terms.jacobian(k, x, rows)[1]
+
+        parts = [
+            self.mean(k, lambda rows, k=k: of(k, rows)) if batch is None or k is None
+            else of(k, batch.gradients[k]) for k in self.terms.numbers
+        ]  # fmt: skip
+        return self.terms.joined(parts)
 
     def positive_part(self, c: AnyArray) -> AnyArray:
         """(c_E, [c_I]_+), in NumPy or in JAX; likewise for multipliers, nonnegative on c_I."""
@@ -172,14 +351,13 @@ class Oracles(eqx.Module):
         """J(x) q with q = lam + rho c(x), by one vjp; never a Jacobian."""
         if self.m == 0:
             return jnp.zeros_like(x)
-        c, pullback = jax.vjp(self.c, x)
-        return pullback(self.positive_part(lam + rho * c))[0]
+        c, pull = self.linearized(x)
+        return pull(self.positive_part(lam + rho * c))
 
     def jacobian_norm_squared(self, x: Vector, rows: AnyNumber = 1.0) -> Scalar:
         """||J||^2 over the given rows (0/1 weights), by power iteration on J J'."""
-        _, forward = jax.linearize(self.c, x)
-        _, backward = jax.vjp(self.c, x)
-        return spectral_norm(lambda v: backward(rows * forward(v))[0], x.size, x.dtype)
+        push, (_, pull) = self.tangent(x), self.linearized(x)
+        return spectral_norm(lambda v: pull(rows * push(v)), x.size, x.dtype)
 
     def violation(self, x: Vector) -> Scalar:
         """||(c_E(x), [c_I(x)]_+)||."""

@@ -6,21 +6,25 @@ min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
+from mossp._base import keys
 from mossp._base.module import restored, stored
 from mossp._base.printing import shown
+from mossp._base.programs import compiled as compiled_with_programs
 from mossp._base.programs import store
 from mossp._base.structure import Structure, with_dtype
 from mossp._base.surroundings import fork, refuse_tracers
 from mossp._base.tracing import Probed
 from mossp._base.types import PyTree
 from mossp._base.validation import concrete
-from mossp.data import Source, as_source
+from mossp.data import Finite, Source, as_source, joined
+from mossp.expected import Expected, Side
 from mossp.functions import (
     check_regularizer_fits,
     check_size,
@@ -31,13 +35,16 @@ from mossp.functions import (
     probe_constraint,
     probe_loss,
     probe_sampler,
+    returned,
     shapes,
-    shapes_returned,
     warn_of_long,
 )
 from mossp.losses import Loss
 from mossp.oracles import Oracles
 from mossp.regularizers import Regularizer, Zero
+from mossp.terms import Term, Terms
+
+POOL = 4096  # rows that stand for all where constraints are measured again and again
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,9 +61,9 @@ class Problem:
         `batch[0] @ x` works all the same), or a source of batches.
     regularizer : Regularizer, optional
         h - g; none if left out.
-    equality, inequality : callable, optional
-        Functions of x that return a scalar, a vector, or a dict of arrays, whose names the
-        multipliers then carry.
+    equality, inequality : callable, Expected, or dict or list of these, optional
+        Functions of x that return a scalar, a vector, or a dict of arrays; or means over rows,
+        `mossp.Expected(function)`. The multipliers carry the names of dicts.
 
     Attributes
     ----------
@@ -78,17 +85,23 @@ class Problem:
     loss: Callable[..., Any]
     data: Any = None
     regularizer: Regularizer = dataclasses.field(default_factory=Zero)
-    equality: Callable[[PyTree], Any] | None = None
-    inequality: Callable[[PyTree], Any] | None = None
+    equality: Any = None
+    inequality: Any = None
     samples: int | None = dataclasses.field(default=None, init=False)
+
+    # Made from these once.
+    _sides: ClassVar[tuple[Side, Side]]
+    _every: ClassVar[tuple[Source, ...]]  # the rows of the loss, and those of constraints
+    _sources: ClassVar[dict[tuple[int, Any], Source]]
+    _pools: ClassVar[dict[tuple[int, Any], Finite]]
 
     def __post_init__(self) -> None:
         fork.check()
         refuse_tracers(self.regularizer, self.data)
-        for name in ("loss", "equality", "inequality"):
-            given = getattr(self, name)
-            if not callable(given) and (name == "loss" or given is not None):
-                raise TypeError(f"{name} must be a function, but {shown(given)} was given.")
+        if not callable(self.loss):
+            raise TypeError(f"loss must be a function, but {shown(self.loss)} was given.")
+        sides = Side.of("equality", self.equality), Side.of("inequality", self.inequality)
+        object.__setattr__(self, "_sides", sides)
         if self.regularizer is None:
             object.__setattr__(self, "regularizer", Zero())
         if not isinstance(self.regularizer, Regularizer):
@@ -101,24 +114,72 @@ class Problem:
         if self.data is not None:
             object.__setattr__(self, "data", source)
         object.__setattr__(self, "samples", source.rows)
-        sources: dict[Any, Source] = {None: source}
-        if source.rows is not None:
-            sources[np.dtype(np.float64)] = source  # in which rows are kept
-        object.__setattr__(self, "_sources", sources)
+        own = {id(e.data): e.data for e in self._expected if e.data is not None}
+        if source.deterministic and any(e.data is None for e in self._expected):
+            raise ValueError(
+                "A constraint looks at the rows of the problem, which has no data: give rows to "
+                "the problem, or to the constraint, mossp.Expected(function, data=...)."
+            )
+        object.__setattr__(self, "_every", (source, *own.values()))
+        # By number of the source and precision; finite data are kept in float64.
+        kept = {(k, np.dtype(np.float64)): s for k, s in enumerate(self._every) if s.rows}
+        object.__setattr__(self, "_sources", kept)
+        object.__setattr__(self, "_pools", {})
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether neither the loss nor a constraint looks at rows."""
+        return self._every[0].deterministic and not self._expected
+
+    @property
+    def most_rows(self) -> int | None:
+        """Rows of the longest data, of the loss or of a constraint; None where there is no end."""
+        sources = [s for s in self._every if not s.deterministic]
+        rows = [s.rows for s in sources if s.rows is not None]
+        return max(rows) if rows and len(rows) == len(sources) else None
+
+    def entries(self) -> list[tuple[str, Any, int | None]]:
+        """Every constraint: how an error names it, itself, the number of the source of its rows."""
+        each = [(what, e) for side in self._sides
+                for what, e in zip(side.described(), side.entries, strict=True)]  # fmt: skip
+        return [(what, e, self._number(e)) for what, e in each]
+
+    @property
+    def _expected(self) -> list[Expected]:
+        """The constraints that look at rows."""
+        return [e for side in self._sides for e in side.entries if isinstance(e, Expected)]
 
     def __reduce__(self) -> Any:
         """Pickled and copied bit for bit: the data as they are kept, and no caches."""
         given = [getattr(self, f.name) for f in dataclasses.fields(self) if f.init]
         return _rebuilt, (type(self), stored(given))
 
-    def source(self, dtype: Any = np.float64) -> Source:
-        """The data in this precision, converted once."""
-        sources: dict[Any, Source] = self._sources  # type: ignore[attr-defined]
-        dtype = np.dtype(dtype)
-        if dtype not in sources:
-            with jax.enable_x64(dtype == np.float64):
-                sources[dtype] = sources[None].astype(dtype)
-        return sources[dtype]
+    def source(self, dtype: Any = np.float64, number: int = 0) -> Source:
+        """Rows in this precision, converted once: those of the loss, unless told."""
+        key = number, np.dtype(dtype)
+        if key not in self._sources:
+            with jax.enable_x64(key[1] == np.float64):
+                self._sources[key] = self._every[number].astype(key[1])
+        return self._sources[key]
+
+    def steps(self, dtype: Any = np.float64) -> Any:
+        """What mini-batches are drawn from: rows of the loss, and of constraints besides."""
+        sources = tuple(self.source(dtype, k) for k in range(len(self._every)))
+        numbers = {self._number(e) for e in self._expected}
+        return joined(sources, tuple(k in numbers for k in range(len(sources))), self._value_sizes)
+
+    def _number(self, entry: Any) -> int | None:
+        """Of the source that a constraint looks at; None for a function of x alone."""
+        if not isinstance(entry, Expected):
+            return None
+        return 0 if entry.data is None else [id(s) for s in self._every].index(id(entry.data))
+
+    @property
+    def _value_sizes(self) -> tuple[int | None, ...]:
+        """The largest batch that a constraint asks for, by number of the source."""
+        asked = [(self._number(e), e.batch_size) for e in self._expected]
+        sizes = [[n for k, n in asked if k == number and n] for number in range(len(self._every))]
+        return tuple(max(each, default=None) for each in sizes)
 
     def oracles(self, x0: PyTree, dtype: Any = np.float64) -> Oracles:
         """What a method may call, as functions of the vector x; wrong shapes are found here.
@@ -129,19 +190,23 @@ class Problem:
         fork.check()
         refuse_tracers(x0, self.regularizer)
         structure = Structure.of(x0)
-        source = self.source(dtype)
+        sources = [self.source(dtype, k) for k in range(len(self._every))]
         x = shapes(x0, dtype)
-        sampler = None if source.function is None else probe_sampler(source.function, dtype)
-        loss = probe_loss(self.loss, x0, x, source.shapes(), dtype)
-        equality = probe_constraint("equality", self.equality, x, dtype)
-        inequality = probe_constraint("inequality", self.inequality, x, dtype)
+        samplers = [
+            None if s.function is None else probe_sampler(s.function, dtype) for s in sources
+        ]
+        loss = probe_loss(self.loss, x0, x, sources[0].shapes(), dtype)
+        sides = [self._probed(side, x, sources, dtype) for side in self._sides]
         regularizer = with_dtype(self.regularizer.on(structure.slices), dtype)
         check_regularizer_fits(regularizer, structure.size, dtype)
-        parts = (loss, equality, inequality, sampler)
+        entries = [entry for side in sides for entry in side]
+        parts = (loss, *(entry.part for entry in entries), *samplers)
         key = (
             structure,
             np.dtype(dtype),
             tuple(form_of_part(part) for part in parts),
+            tuple(entry.number for entry in entries),
+            self._value_sizes,
             form_of_regularizer(regularizer, structure.size, dtype),
         )
         probed = [part for part in parts if isinstance(part, Probed)]
@@ -150,17 +215,84 @@ class Problem:
         origin = " and ".join(p.origin for p in probed) or "The problem"
         programs = store.get(key, numbers, origin, large)
         warn_of_long(probed, programs)
-        return Oracles(
+        compiled = tuple(
+            source.compiled(function_of(sampler, programs, f"sampler {k}"))
+            for k, (source, sampler) in enumerate(zip(sources, samplers, strict=True))
+        )
+        terms = (
+            Term(function_of(e.part, programs, f"constraint {i}"), e.number, e.size)
+            for i, e in enumerate(entries)
+        )
+        shapes_of = [
+            Structure.of(jax.tree.unflatten(side.treedef, [e.shapes for e in found]))
+            for side, found in zip(self._sides, sides, strict=True)
+        ]
+        oracles = Oracles(
             loss=function_of(loss, programs, "loss"),
-            source=source.compiled(function_of(sampler, programs, "sampler")),
+            source=compiled[0],
             regularizer=regularizer,
-            equality=function_of(equality, programs, "equality"),
-            inequality=function_of(inequality, programs, "inequality"),
+            terms=Terms(tuple(terms), structure),
+            others=compiled[1:],
+            pools=(None,) * len(compiled),
             structure=structure,
-            equality_structure=Structure.of(shapes_returned(equality, x)),
-            inequality_structure=Structure.of(shapes_returned(inequality, x)),
+            equality_structure=shapes_of[0],
+            inequality_structure=shapes_of[1],
+            value_sizes=self._value_sizes,
             programs=programs,
         )
+        return dataclasses.replace(oracles, pools=self._pooled(oracles, dtype))
+
+    def _probed(self, side: Side, x: PyTree, sources: list[Source], dtype: Any) -> list[Probe]:
+        """The constraints of one side as they are now."""
+        found = []
+        for entry, what in zip(side.entries, side.described(), strict=True):
+            number = self._number(entry)
+            batches = [()] if number is None else sources[number].shapes()
+            function = entry.function if isinstance(entry, Expected) else entry
+            part = probe_constraint(what, function, x, batches, dtype)
+            out = returned(what, part, "", x, *batches[0])
+            found.append(Probe(part, number, out))
+        return found
+
+    def _pooled(self, oracles: Oracles, dtype: Any) -> tuple[Finite | None, ...]:
+        """Rows that stand for all of a source, by number; None where they are few, or not needed.
+
+        What is measured at them again and again costs little; samples without end have no others.
+        """
+        pools: list[Finite | None] = [None] * len(self._every)
+        for number in (k for k in oracles.terms.numbers if k is not None):
+            source, key = self.source(dtype, number), (number, np.dtype(dtype))
+            if source.rows is not None and source.rows <= POOL:
+                continue
+            if source.function is not None:  # which may have changed
+                pools[number] = Finite.whole(sample_of(oracles, number, POOL))
+                continue
+            if key not in self._pools:
+                self._pools[key] = Finite.whole(source.some_rows(POOL))
+            pools[number] = self._pools[key]
+        return tuple(pools)
+
+
+class Probe(NamedTuple):
+    """One constraint as it is now."""
+
+    part: Any
+    number: int | None  # of the source of its rows
+    shapes: PyTree  # of what it returns
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(np.shape(leaf)) for leaf in jax.tree.leaves(self.shapes))
+
+
+def sample_of(oracles: Oracles, number: int, count: int) -> PyTree:
+    """So many samples of a sampler, always the same."""
+    return _sample(oracles, keys.jax_keys(keys.generator(0, keys.Purpose.POOL)), number, count)
+
+
+@compiled_with_programs(static_argnums=(2, 3))
+def _sample(oracles: Oracles, key: Any, number: int, count: int) -> PyTree:
+    return oracles.source_of(number).batch(key, count)
 
 
 def _rebuilt(kind: type[Problem], given: list[Any]) -> Problem:

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 KIND = "mossp result"
 SCALARS = (  # what JSON can hold of a result
-    "fun", "violation", "success", "message", "steps", "gradients", "hessian_products", "seconds",
-    "compile_seconds", "tol", "settings",
+    "fun", "violation", "success", "message", "steps", "gradients", "values", "hessian_products",
+    "seconds", "compile_seconds", "tol", "settings",
 )  # fmt: skip
 
 
@@ -82,7 +82,11 @@ class Result:
     expectation : Expectation or None
         The paper's residuals: root mean squares over replicas.
     steps, gradients : int
-        Per replica; gradients counts samples differentiated.
+        Per replica; gradients counts samples differentiated, for f and for constraints that are
+        means over rows.
+    values : int
+        Per replica, samples at which such constraints were evaluated in steps, and not
+        differentiated.
     hessian_products : int
         Samples behind Hessian-vector products that measured constants.
     seconds, compile_seconds : float
@@ -107,6 +111,7 @@ class Result:
     expectation: Expectation | None
     steps: int
     gradients: int
+    values: int
     hessian_products: int
     seconds: float
     compile_seconds: float
@@ -171,8 +176,9 @@ def residual_rows(c: Certificate) -> list[tuple[str, float, str]]:
     rows = []
     for name, symbol in symbols.items():
         more = ""
-        if name == "criticality" and c.criticality_error > 0:
-            more = f" + {c.criticality_error:.2e} (two standard errors)"
+        if c.error(name) > 0:
+            what = "two standard errors" if name == "criticality" else "95 %"
+            more = f" + {c.error(name):.2e} ({what})"
         if getattr(c, f"{name}_scale", 1.0) > 1:
             scale = getattr(c, f"{name}_scale")
             more += f"  = {c.bound(name, relative=True):.2e} of {scale:.2e}"
@@ -216,7 +222,14 @@ def _pack(result: Result) -> tuple[dict[str, HostArray], dict[str, Json]]:
     return arrays, json.loads(json.dumps(meta, default=str))
 
 
+# What files of version 0.1 do not have.
+SINCE = {"certificate": {"feasibility_error": 0.0}, "scalars": {"values": 0}}
+
+
 def _unpack(arrays: dict[str, HostArray], meta: dict[str, Json]) -> Result:
+    for part, added in SINCE.items():
+        if isinstance(meta.get(part), dict):
+            meta[part] = {**added, **meta[part]}
     layout.check(meta, {
         "kind": str,
         "status": str,

@@ -32,6 +32,7 @@ class Purpose(enum.IntEnum):
     CHECK = 7  # rows on which the loss is checked to be a mean
     START = 8  # points that replicas start from
     POLISH = 9  # directions in which the Hessian is evaluated
+    POOL = 10  # rows that stand for all where constraints are measured
 
 
 def generator(

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from mossp._base.types import AnyArray, Draws, Index, Namespace, Scalar, Vector, Vectors
+from mossp._base.types import (
+    AnyArray,
+    Draws,
+    Index,
+    Multipliers,
+    Namespace,
+    Scalar,
+    Vector,
+    Vectors,
+)
 from mossp.oracles import Oracles, namespace
 
 FRESH_SAMPLES = 16_384  # of a Sampler or a Stream, in BLOCKS
 BLOCKS = 8
+INTERVAL = 1.96  # standard errors to the end of a 95 % interval
 ERRORS = 2.0  # standard errors by which an estimate may be too small: a chance of a few per cent
 
 
@@ -22,7 +33,7 @@ def value_and_gradients(
 ) -> tuple[Scalar, Vectors]:
     """(f, grad f in independent blocks, one per row); one row where it is exact."""
     evaluate = jax.value_and_grad(oracles.f)
-    if oracles.finite_sum:
+    if oracles.source.finite_sum:
         f, g = oracles.source.mean(lambda batch: evaluate(x, batch))
         return f, g[None]
     blocks, length = block_shape(draws)
@@ -30,7 +41,7 @@ def value_and_gradients(
     def mean(k: Index) -> tuple[Scalar, Vector]:
         def add(j: Index, total: tuple[Scalar, Vector]) -> tuple[Scalar, Vector]:
             draw = jax.tree.map(lambda d: d[k * length + j], draws)
-            value = evaluate(x, oracles.source.batch(draw, batch_size))
+            value = evaluate(x, oracles.steps.batch(draw, batch_size))
             return jax.tree.map(jnp.add, total, value)
 
         total = jax.lax.fori_loop(0, length, add, (jnp.zeros((), x.dtype), jnp.zeros_like(x)))
@@ -40,11 +51,43 @@ def value_and_gradients(
     return jnp.mean(f), G
 
 
+def fresh_constraints(
+    oracles: Oracles, x: Vector, q: Multipliers, draws: Draws, batch_size: int
+) -> tuple[Vectors, Vectors]:
+    """(c, J q) in independent blocks, one per row, of constraints with samples without end.
+
+    Means over rows that have an end are exact in every block.
+    """
+    blocks, length = block_shape(draws)
+    terms, endless = oracles.terms, np.zeros(oracles.m, bool)
+    for number in oracles.endless:
+        endless[terms.places(number)] = True
+    exact_c, exact_Jq = oracles.c(x), oracles.pull(x, jnp.where(endless, 0.0, q))
+
+    def mean(k: Index) -> tuple[Vector, Vector]:
+        def add(j: Index, total: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
+            draw = jax.tree.map(lambda d: d[k * length + j], draws)
+            rows = oracles.steps.batch(draw, batch_size)
+            pulled = oracles.sampled_pull(x, jnp.where(endless, q, 0.0), rows)
+            return total[0] + oracles.sampled_c(x, rows), total[1] + pulled
+
+        zero = jnp.zeros(oracles.m, x.dtype), jnp.zeros_like(x)
+        c, Jq = jax.lax.fori_loop(0, length, add, zero)
+        return jnp.where(endless, c / length, exact_c), Jq / length + exact_Jq
+
+    return jax.lax.map(mean, jnp.arange(blocks))
+
+
 def block_shape(draws: Draws) -> tuple[int, int]:
     """(blocks, batches in each); what is left over is not used."""
     count = jax.tree.leaves(draws)[0].shape[0]
     blocks = min(BLOCKS, count)
     return blocks, count // blocks
+
+
+def standard_errors(U: AnyArray) -> AnyArray:
+    """Of the means over independent estimates, one per row."""
+    return namespace(U).std(U, axis=0, ddof=1) / len(U) ** 0.5
 
 
 def mean_product(U: AnyArray) -> AnyArray:

@@ -82,6 +82,9 @@ class Certificate:
     criticality_error : float
         Two standard errors of an estimated `||u||`, which `is_kkt` adds to it: what is below tol
         then is so but for a chance of a few per cent.
+    feasibility_error : float
+        Where constraints are means over samples without end: from the estimate to the upper end of
+        a 95 % interval, which `is_kkt` adds.
     criticality_scale, proximity_scale, feasibility_scale, complementarity_scale : float
         What each residual is divided by where it is read relative to the terms it is made of
         (`relative`); at least 1.
@@ -99,6 +102,7 @@ class Certificate:
     samples: int | None
     form: str
     criticality_error: float = 0.0
+    feasibility_error: float = 0.0
     criticality_scale: float = 1.0
     proximity_scale: float = 1.0
     feasibility_scale: float = 1.0
@@ -139,11 +143,14 @@ class Certificate:
 
     def bound(self, name: str, relative: bool) -> float:
         """What a residual is at most, the error of an estimate included."""
-        error = self.criticality_error if name == "criticality" else 0.0
-        value = float(getattr(self, name) + error)
+        value = float(getattr(self, name) + self.error(name))
         scaled = value / getattr(self, f"{name}_scale")
         eased = relative and (name != "feasibility" or scaled <= FIRST_ORDER)
         return scaled if eased else value
+
+    def error(self, name: str) -> float:
+        """How much larger than its estimate a residual may be; 0 where it is exact."""
+        return float(getattr(self, f"{name}_error", 0.0))
 
     @property
     def worst(self) -> float:
@@ -176,6 +183,7 @@ def certificate(oracles: Oracles, r: Residuals, samples: int | None, form: str) 
         samples=samples,
         form=form,
         criticality_error=float(r.criticality_error),
+        feasibility_error=float(r.feasibility_error),
         **_scale_fields(r.scales),
     )
 

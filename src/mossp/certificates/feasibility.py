@@ -43,8 +43,8 @@ MOST_NAMED = 6  # constraints in one sentence
 @compiled
 def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[ConstraintValues, Jacobian]:
     """c(x) and its Jacobian, one row per constraint. Used outside of the loop only."""
-    c, pullback = jax.vjp(oracles.c, x)
-    return c, jax.vmap(lambda e: pullback(e)[0])(jnp.eye(oracles.m, dtype=x.dtype))
+    c, pull = oracles.linearized(x)
+    return c, jax.vmap(pull)(jnp.eye(oracles.m, dtype=x.dtype))
 
 
 @np.errstate(over="ignore", invalid="ignore")

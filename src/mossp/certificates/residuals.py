@@ -41,7 +41,13 @@ from mossp._base.types import (
     Scalar,
     Vector,
 )
-from mossp.certificates.blocks import length_of_mean, value_and_gradients
+from mossp.certificates.blocks import (
+    INTERVAL,
+    fresh_constraints,
+    length_of_mean,
+    standard_errors,
+    value_and_gradients,
+)
 from mossp.certificates.witness import Witness
 from mossp.oracles import Oracles, namespace, violated
 
@@ -106,13 +112,14 @@ class Residuals(NamedTuple):
     complementarity: AnyArray
     q: AnyArray
     criticality_error: AnyArray = 0.0
+    feasibility_error: AnyArray = 0.0
     scales: Scales = Scales()
 
 
 def assembled(
     oracles: Oracles, *, x: AnyVector, c: AnyArray, q: AnyArray, terms: tuple[AnyVector, ...],
     pull: Callable[[AnyArray], AnyVector], sizes: AnyArray, criticality: Number, error: Number,
-    proximity: Number, objective: Number,
+    proximity: Number, objective: Number, c_error: AnyArray | None = None,
 ) -> Residuals:  # fmt: skip
     """The residuals from what they are made of, in NumPy or in JAX.
 
@@ -129,6 +136,8 @@ def assembled(
         sum_i |x_i dc_j/dx_i| for each constraint.
     criticality, error, proximity, objective
         ||u||, two standard errors of it, ||x - y||, F(x).
+    c_error
+        Standard errors of c where it is estimated.
 
     Returns
     -------
@@ -147,8 +156,17 @@ def assembled(
         complementarity=norm(namespace(c).minimum(q_I, -c_I)),
         q=q,
         criticality_error=error,
+        feasibility_error=0.0 if c_error is None else upper_end(c, c_error, oracles.m_E),
         scales=scales(x, terms, c, q, sizes, oracles.m_E),
     )
+
+
+def upper_end(c: AnyArray, errors: AnyArray, m_E: int) -> AnyArray:
+    """How much larger than the estimate ||(c_E, [c_I]_+)|| may be, by 95 % intervals of c."""
+    xp: Namespace = namespace(c)
+    wrong, wide = violated(c, m_E), INTERVAL * errors
+    most = xp.concatenate([xp.abs(c[:m_E]) + wide[:m_E], xp.maximum(c[m_E:] + wide[m_E:], 0.0)])
+    return xp.linalg.norm(most) - xp.linalg.norm(wrong)
 
 
 def constraint_sizes(
@@ -174,15 +192,19 @@ def residuals(
     def one(w: Witness) -> Residuals:
         f, G = value_and_gradients(oracles, w.x, draws, batch_size)
         gradient = jnp.mean(G, axis=0)
-        c, pullback = jax.vjp(oracles.c, w.x)
-        q = oracles.positive_part(w.lam + w.rho * c)
-        pull = lambda v: pullback(v)[0]  # noqa: E731
-        criticality, error = length_of_mean(G + (pull(q) + w.s_h - w.s_g))
+        c, pull = oracles.linearized(w.x)
+        q, c_error = oracles.positive_part(w.lam + w.rho * c), None
+        if oracles.endless:  # q is from other samples than those that judge it
+            C, Jq = fresh_constraints(oracles, w.x, q, draws, batch_size)
+            c, c_error = jnp.mean(C, axis=0), standard_errors(C)
+        else:
+            Jq = pull(q)
+        criticality, error = length_of_mean(G + (Jq + w.s_h - w.s_g))
         return assembled(
             oracles, x=w.x, c=c, q=q, pull=pull,
             terms=(gradient, w.s_g, oracles.regularizer.nearest_h(w.x, jnp.zeros_like(w.x))),
             sizes=constraint_sizes(oracles, w.x, pull),
-            criticality=criticality, error=error,
+            criticality=criticality, error=error, c_error=c_error,
             proximity=jnp.linalg.norm(w.x - w.y), objective=f + oracles.regularizer(w.x),
         )  # fmt: skip
 

@@ -23,6 +23,7 @@ from mossp._base.types import (
     PyTree,
     Vector,
 )
+from mossp.certificates.blocks import standard_errors
 from mossp.certificates.certificate import Certificate, certificate
 from mossp.certificates.feasibility import constraints_and_jacobian, on_host
 from mossp.certificates.residuals import assembled
@@ -141,15 +142,21 @@ def shortest_certificate(oracles: Oracles, x: AnyVector, g: AnyVector) -> Certif
 @np.errstate(over="ignore", invalid="ignore")  # a point may be far away
 def certificate_at(
     oracles: Oracles, x: AnyVector, g: AnyVector, q: HostMultipliers, criticality: float,
-    error: float = 0.0, samples: int | None = None,
+    error: float = 0.0, samples: int | None = None, seen: HostArray | None = None,
 ) -> Certificate:  # fmt: skip
-    """The residuals of x = y with the multipliers q, once ||u|| is known."""
+    """The residuals of x = y with the multipliers q, once ||u|| is known.
+
+    `seen` are independent estimates of c, one per row, where it has no exact value.
+    """
     c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, x))
+    c_error = None
+    if seen is not None:
+        c, c_error = seen.mean(axis=0), standard_errors(seen)
     x, g, regularizer = np.asarray(x, np.float64), np.asarray(g, np.float64), on_host(oracles)
     s_g, s_h = regularizer.subgradient_g(x), regularizer.nearest_h(x, 0 * x)
     found = assembled(
         oracles, x=x, c=c, q=q, terms=(g, np.asarray(s_g), np.asarray(s_h)),
         pull=lambda v: v @ J, sizes=np.abs(J) @ np.abs(x), criticality=criticality, error=error,
-        proximity=0.0, objective=np.nan,
+        proximity=0.0, objective=np.nan, c_error=c_error,
     )  # fmt: skip
     return certificate(oracles, found, samples, "exact")

@@ -4,6 +4,7 @@
 """
 
 from mossp.data.finite import Finite, is_rows, map_rows
+from mossp.data.joint import VALUES, Joint, Rows, joined
 from mossp.data.libsvm import DataError, read_libsvm
 from mossp.data.protocol import PROBED_SIZES, Compiled, Source, count_draws, filled, stack
 from mossp.data.sets import DataSet, load_data
@@ -13,12 +14,15 @@ from mossp.data.validation import as_source, checked_rows
 
 __all__ = [
     "PROBED_SIZES",
+    "VALUES",
     "Arriving",
     "Compiled",
     "DataError",
     "DataSet",
     "Finite",
+    "Joint",
     "NoData",
+    "Rows",
     "Sampler",
     "Source",
     "SparseRows",
@@ -29,6 +33,7 @@ __all__ = [
     "filled",
     "is_rows",
     "is_sparse",
+    "joined",
     "load_data",
     "map_rows",
     "padded_length",

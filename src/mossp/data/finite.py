@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from mossp._base.keys import Purpose, generator
 from mossp._base.module import Module
 from mossp._base.structure import with_dtype
 from mossp._base.types import PyTree
@@ -63,6 +64,13 @@ class Finite(Module, Source):
         one = jnp.ones((), jnp.int32)
         return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N, jnp.int32), one)
 
+    @classmethod
+    def whole(cls, batch: PyTree) -> Finite:
+        """The rows of a batch as they are, at most ROWS_AT_ONCE of them."""
+        rows = map_rows(lambda a: jnp.asarray(a)[:ROWS_AT_ONCE], batch)
+        N = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
+        return cls(rows, jnp.asarray(N, jnp.int32), jnp.ones((), jnp.int32))
+
     @property
     def finite_sum(self) -> bool:
         return True
@@ -85,6 +93,10 @@ class Finite(Module, Source):
 
     def take_rows(self, places: np.ndarray) -> PyTree:
         return map_rows(lambda a: jnp.asarray(np.asarray(a)[places]), self.arrays)
+
+    def some_rows(self, count: int) -> PyTree:
+        rng = generator(0, Purpose.POOL)
+        return self.take_rows(np.sort(rng.choice(self.rows, min(count, self.rows), replace=False)))
 
     def extreme_rows(self) -> np.ndarray:
         leaves = jax.tree.leaves(self.arrays, is_leaf=is_rows)

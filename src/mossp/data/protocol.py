@@ -131,6 +131,10 @@ class Source(Compiled):
         """The rows at these places, from 0 to `rows` - 1."""
         raise NotImplementedError(f"{type(self).__name__} has no rows with numbers.")
 
+    def some_rows(self, count: int) -> PyTree:
+        """About so many rows from all over, always the same; none is used up."""
+        raise NotImplementedError(f"{type(self).__name__} has no rows of its own.")
+
     def extreme_rows(self) -> np.ndarray:
         """Places where the first and last column of an array, such as weights, are extreme."""
         return np.zeros(0, int)
@@ -177,6 +181,8 @@ def filled(draws: PyTree, length: int) -> PyTree:
         return draws
 
     def fill(a: Any) -> Any:
+        if isinstance(a, jax.Array) and not isinstance(a.dtype, np.dtype):  # keys for jax.random
+            return jax.random.wrap_key_data(fill(jax.random.key_data(a)))
         a = np.asarray(a)
         return jnp.asarray(np.concatenate([a, np.repeat(a[-1:], missing, axis=0)]))
 

@@ -190,6 +190,11 @@ class Stream(Source):
         """The next `count` batches, left in the stream; fewer if it ends before."""
         return [self._converted(batch) for batch in self._reader.peek(count)]
 
+    def some_rows(self, count: int) -> PyTree:
+        size = self.rows_per_batch or 1
+        batches = self.peek(max(1, min(-(-count // size), STREAM_BLOCK)))
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *batches)
+
     def take(self, count: int) -> list[PyTree]:
         """The next `count` batches; fewer when a generator has ended."""
         return [self._converted(batch) for batch in self._reader.take(count)]

@@ -98,8 +98,6 @@ def available_cores() -> int:
 
 def group_size(source: Any, replicas: int, batch_size: int, length: int) -> int:
     """How many steps fetch their rows together: 8, unless these take too much memory."""
-    if not source.gathers:
-        return 1
     draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, batch_size)
     draw = jax.tree.map(lambda v: v[0], draws)
     batch = jax.eval_shape(lambda: source.batch(draw, batch_size))
@@ -113,8 +111,9 @@ class Shard:
 
     def __init__(self, context: Context, draws: Draws, batch_size: int) -> None:
         self.context, self.draws, self.batch_size = context, draws, batch_size
-        source = context.oracles.source
-        self.group = group_size(source, draws.replicas, batch_size, draws.length)
+        source, self.group = context.oracles.steps, 1
+        if source.gathers and not draws.source.sequential:
+            self.group = group_size(source, draws.replicas, batch_size, draws.length)
 
     def advance(self, carry: Carry, k: int, stop: int) -> tuple[Carry, int, Chunk]:
         """Steps k, ..., stop - 1; the next step is before `stop` where a stream has ended."""

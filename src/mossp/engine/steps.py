@@ -98,7 +98,7 @@ def advance(
             """The steps of the b-th group: what they need is fetched together, which is faster."""
             begin = first + b * group
             draws = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, b * group, group), batches)
-            fetched = oracles.source.batches(draws, batch_size)
+            fetched = oracles.steps.batches(draws, batch_size)
             ready = parameters(begin + jnp.arange(group))
 
             def step(k: Any, state: Any) -> Any:
@@ -143,9 +143,7 @@ def refresh_anchor(context: Context, carry: Carry) -> Carry:
     """The SVRG anchor of every replica at its current point, by a full gradient."""
 
     def one(carry: Carry) -> Carry:
-        state = carry.state
-        memory = carry.method.momentum.refresh(context.oracles, state.memory, state.x)
-        return carry._replace(state=state._replace(memory=memory))
+        return carry._replace(state=carry.method.with_anchor(context.oracles, carry.state))
 
     return jax.vmap(one)(carry)
 

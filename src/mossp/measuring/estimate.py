@@ -85,6 +85,7 @@ def hessian_products(draws: Any, batch_size: int) -> int:
 @compiled(static_argnums=3)
 def _estimate(oracles: Oracles, x: Vector, draws: Any, batch_size: int) -> Constants:
     L_f, sigma, G = smoothness(oracles, x, draws, batch_size)
+    oracles = oracles.on_pools()
     L_batch = jnp.maximum(batch_smoothness(oracles, x, draws, batch_size), L_f)
     reach = 0.5 * jnp.maximum(jnp.linalg.norm(x), 1.0)
     directions = start_vector(2 * x.size, x.dtype).reshape(2, x.size)
@@ -155,10 +156,7 @@ def constraint_curvature(oracles: Oracles, x: Vector, q: Vector) -> jax.Array:
 def leading_curvature(oracles: Oracles, x: Vector, q: Vector) -> tuple[Vector, jax.Array]:
     """The direction in which sum_j q_j c_j bends most, and by how much."""
 
-    def pulled(x: Vector) -> Vector:
-        return jax.vjp(oracles.c, x)[1](q)[0]
-
-    return leading(lambda v: jax.jvp(pulled, (x,), (v,))[1], x.size, x.dtype)
+    return leading(lambda v: oracles.bend(x, q, v), x.size, x.dtype)
 
 
 def constraint_smoothness(oracles: Oracles, x: Vector) -> jax.Array:
@@ -169,8 +167,7 @@ def constraint_smoothness(oracles: Oracles, x: Vector) -> jax.Array:
 
     def improve(_: Any, q: Vector) -> Vector:
         v, _length = leading_curvature(oracles, x, q)
-        along = lambda x: jax.jvp(oracles.c, (x,), (v,))[1]  # noqa: E731
-        better = jax.jvp(along, (x,), (v,))[1]
+        better = oracles.bend_along(x, v)
         return better / jnp.maximum(jnp.linalg.norm(better), jnp.finfo(x.dtype).tiny)
 
     q = lax.fori_loop(0, 4, improve, start_vector(oracles.m, x.dtype))
@@ -179,12 +176,11 @@ def constraint_smoothness(oracles: Oracles, x: Vector) -> jax.Array:
 
 def least_squares_multipliers(oracles: Oracles, x: Vector, r: Vector, rows: Any) -> jax.Array:
     """argmin_q || r + J q || over the given rows, by conjugate gradients on J' J."""
-    _, forward = jax.linearize(oracles.c, x)
-    _, backward = jax.vjp(oracles.c, x)
+    forward, (_, pull) = oracles.tangent(x), oracles.linearized(x)
 
     def normal(q: Vector) -> Vector:
         # The small multiple of the identity keeps rank-deficient constraints from blowing up.
-        return rows * forward(backward(rows * q)[0]) + 1e-10 * q
+        return rows * forward(pull(rows * q)) + 1e-10 * q
 
     q, _ = jax.scipy.sparse.linalg.cg(normal, -rows * forward(r), maxiter=min(oracles.m, 50))
     return rows * q

@@ -100,6 +100,7 @@ def retune(
     """New rho and mu at the current point; `reference` is where they were set before."""
     x, d, reg, first = state.x, state.memory.d, oracles.regularizer, tuner.k == 0
     L = smoothness_ahead(oracles, method, x, d, tuner, batch_size)
+    oracles = oracles.on_pools()
     rho, step, bend = jnp.zeros_like(L), 1 / L, jnp.zeros_like(L)
     if oracles.m:
         c = oracles.c(x)
@@ -157,7 +158,7 @@ def penalty(
         everywhere = jacobian_scale(oracles, x, trial, jnp.ones_like(c) * weights)
         unit = jnp.where(jnp.any(near), unit, 1 / everywhere)
     if not isinstance(method.penalty, ScaledPenalty):
-        left = jnp.linalg.norm(r + jax.vjp(oracles.c, x)[1](lam)[0])
+        left = jnp.linalg.norm(r + oracles.linearized(x)[1](lam))
         return strong_enough(schedule, c, lam, left, L * unit, oracles, tuner), JJ
     rho = method.penalty.rho * L * unit
     same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
@@ -239,6 +240,6 @@ def could_be_met(oracles: Oracles, x: Vector, c: Vector, reference: Vector) -> V
     """
     if oracles.m == oracles.m_E:
         return jnp.ones(oracles.m, bool)
-    _, backward = jax.vjp(oracles.c, x)
-    lengths = lax.map(lambda e: jnp.linalg.norm(backward(e)[0]), jnp.eye(oracles.m, dtype=x.dtype))
+    _, pull = oracles.linearized(x)
+    lengths = lax.map(lambda e: jnp.linalg.norm(pull(e)), jnp.eye(oracles.m, dtype=x.dtype))
     return c + lengths * 8 * jnp.linalg.norm(x - reference) > 0

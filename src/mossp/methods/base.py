@@ -15,6 +15,7 @@ from mossp._base.types import Vector
 from mossp._base.validation import Holds, is_choice, require
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Kind
+from mossp.methods import tracking
 from mossp.methods.penalty import GrowingPenalty, Penalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -91,10 +92,16 @@ class Method(Module):
         mu.
     parameter_free : bool
         Whether it finds its step sizes by itself.
+    samples_constraints : bool
+        Whether it takes constraints that are means over rows, of which a step sees samples.
+    needs_jacobian : bool
+        Whether it asks for J itself, not for products J q.
     """
 
     momentum: eqx.AbstractVar[GradientEstimator]
     mu_end: ClassVar[float] = 1.0
+    samples_constraints: ClassVar[bool] = False
+    needs_jacobian: ClassVar[bool] = False
     parameter_free: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
@@ -143,9 +150,18 @@ class Method(Module):
 
     def gradient(self, oracles: Oracles, batch: Any) -> Callable[[Vector], Vector]:
         """x -> the gradient of f there that a step may ask for."""
-        if self.momentum.full:
-            return oracles.full_gradient
-        return lambda x: oracles.gradient(x, batch)
+        return tracking.gradient(self.momentum, oracles, batch)
+
+    def memory(self, oracles: Oracles, x0: Vector, d0: Vector) -> Any:
+        """What the estimators remember before the first step."""
+        return tracking.init(self.momentum, oracles, x0, d0, self.needs_jacobian)
+
+    def with_anchor(self, oracles: Oracles, state: Any) -> Any:
+        """The state with the anchors of its estimators at x, by means over all rows."""
+        memory = tracking.refreshed(
+            self.momentum, oracles, state.memory, state.x, self.needs_jacobian
+        )
+        return state._replace(memory=memory)
 
     @abc.abstractmethod
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> Any:

@@ -129,8 +129,8 @@ class IMBA(Method):
         g_before = state.memory.d
         g, memory = self.momentum.update(self.gradient(oracles, batch), state.memory, x, 1.0)
         xi = reg.subgradient_g(x)
-        c, pullback = jax.vjp(oracles.c, x)
-        J = jax.vmap(lambda e: pullback(e)[0])(jnp.eye(m, dtype=x.dtype))
+        c, pull = oracles.linearized(x)
+        J = jax.vmap(pull)(jnp.eye(m, dtype=x.dtype))
         dx = x - state.before
         L_f = barzilai_borwein(dx, g - g_before)
         L = jax.vmap(lambda dJ: barzilai_borwein(dx, dJ))(J - state.J) if m else c

@@ -4,12 +4,13 @@
     x+ = prox_{mu h}(z - mu S)
     z+ = z - beta (prox_{mu g}(z) - x+)
 
-Inequalities enter as [c_I]_+ (Section 5 of the paper).
+Inequalities enter as [c_I]_+ (Section 5 of the paper). Constraints that are means over rows are
+estimated as the gradient is (`mossp.methods.tracking`).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 
@@ -17,6 +18,7 @@ from mossp._base.types import Vector
 from mossp._base.validation import is_weight
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Kind, Recursive
+from mossp.methods import tracking
 from mossp.methods.base import About, Method, assumption, check_number
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -49,6 +51,7 @@ class MoSSP(Method):
 
     momentum: GradientEstimator = Recursive()
     beta: Any = 1.0  # step on the difference of envelopes, 0 < beta <= 1 (Lemma C.2)
+    samples_constraints: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_number(self, "beta", "0 < beta <= 1", is_weight)
@@ -67,14 +70,16 @@ class MoSSP(Method):
         )
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
-        return State(x0, x0, self.momentum.init(d0, x0), x0, x0)
+        return State(x0, x0, self.memory(oracles, x0, d0), x0, x0)
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
         mu, rho, alpha, _ = parameters
         reg, z = oracles.regularizer, state.z
-        gradient = self.gradient(oracles, batch)
-        d, memory = self.momentum.update(gradient, state.memory, state.x, alpha)
-        S = d + oracles.constraint_gradient(state.x, rho)
+        d, _, Jq, memory = tracking.pulled(
+            self.momentum, oracles, batch, state.memory, state.x, alpha,
+            multipliers=lambda c: oracles.positive_part(rho * c),
+        )  # fmt: skip
+        S = d + Jq
         v = z - mu * S
         x = reg.prox_h(v, mu)
         y = reg.prox_g(z, mu)

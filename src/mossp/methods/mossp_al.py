@@ -8,14 +8,14 @@
 
 The penalty's violation ||lam*|| / rho is gone, so that rho can be moderate and mu large. The
 weights w = max_i ||J_i||^2 / ||J_j||^2 make the rows of J equally long at the start, so that a
-constraint written in other units is met as fast as the others.
+constraint written in other units is met as fast as the others. Of constraints that are means over
+rows, an estimate of c(x) takes the place of c(x+) in the last line.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -23,6 +23,7 @@ from mossp._base.types import Vector
 from mossp._base.validation import is_weight
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Recursive
+from mossp.methods import tracking
 from mossp.methods.base import About, Method, check_number, ours
 from mossp.methods.penalty import ScaledPenalty
 from mossp.oracles import Oracles
@@ -64,6 +65,7 @@ class MoSSPAL(Method):
     beta: Any = 1.0
     dual: Any = 0.1  # the dual step in units of rho
     bound: Any = 1e6  # on every multiplier
+    samples_constraints: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_number(self, "beta", "0 < beta <= 1", is_weight)
@@ -80,7 +82,7 @@ class MoSSPAL(Method):
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         lam = jnp.zeros(oracles.m, x0.dtype)
-        return State(x0, x0, lam, equal_rows(oracles, x0), self.momentum.init(d0, x0), x0, x0)
+        return State(x0, x0, lam, equal_rows(oracles, x0), self.memory(oracles, x0, d0), x0, x0)
 
     def weights(self, state: State) -> Vector:
         return state.weights
@@ -88,20 +90,26 @@ class MoSSPAL(Method):
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
         mu, rho, alpha, _ = parameters
         reg, x, z, lam = oracles.regularizer, state.x, state.z, state.lam
-        d, memory = self.momentum.update(self.gradient(oracles, batch), state.memory, x, alpha)
-        S = d + oracles.constraint_gradient(x, rho * state.weights, lam)
+        rho = rho * state.weights
+        d, c, Jq, memory = tracking.pulled(
+            self.momentum, oracles, batch, state.memory, x, alpha,
+            multipliers=lambda c: oracles.positive_part(lam + rho * c),
+        )  # fmt: skip
+        S = d + Jq
         v = z - mu * S
         x = reg.prox_h(v, mu)
         y = reg.prox_g(z, mu)
-        lam = oracles.positive_part(lam + self.dual * rho * state.weights * oracles.c(x))
+        c = c if oracles.samples_constraints else oracles.c(x)
+        lam = oracles.positive_part(lam + self.dual * rho * c)
         lam = jnp.clip(lam, -self.bound, self.bound)
         return State(x, z - self.beta * (y - x), lam, state.weights, memory, v, y)
 
     def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
         mu, rho = parameters.mu, parameters.rho
-        x, z, lam, weights, _, v, y = state
+        x, z, lam, weights, memory, v, y = state
         z = z + self.beta * (y - x)  # before the step
-        q = oracles.multipliers(x, lam, rho * weights)
+        c = memory.u if oracles.samples_constraints else oracles.c(x)
+        q = oracles.positive_part(lam + rho * weights * c)
         zero = jnp.zeros((), x.dtype)
         return Witness(x, y, s_h=(v - x) / mu, s_g=(z - y) / mu, lam=q, rho=zero)
 
@@ -113,7 +121,7 @@ def equal_rows(oracles: Oracles, x: Vector) -> Vector:
     """max_i ||J_i||^2 / ||J_j||^2; 1 where a row vanishes at x."""
     if oracles.m == 0:
         return jnp.zeros(0, x.dtype)
-    _, pullback = jax.vjp(oracles.c, x)
-    squares = lax.map(lambda e: jnp.sum(pullback(e)[0] ** 2), jnp.eye(oracles.m, dtype=x.dtype))
+    _, pull = oracles.on_pools().linearized(x)
+    squares = lax.map(lambda e: jnp.sum(pull(e) ** 2), jnp.eye(oracles.m, dtype=x.dtype))
     largest = jnp.max(squares)
     return jnp.where(squares > 1e-16 * largest, largest / squares, 1.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,6 +21,8 @@ def objection(method: Method, oracles: Oracles, x0: Vector) -> str | None:
         return f"takes no concave part, but the regulariser {named(reg)} subtracts a function g"
     if method.subgradient_of_h and not reg.finite:
         return f"takes subgradients of h, but that of {named(reg)} is infinite outside of a set"
+    if oracles.samples_constraints and not method.samples_constraints:
+        return "takes constraints that are functions of x alone, but one is a mean over rows"
     if about.constraints == "inequalities" and oracles.m_E:
         return "takes inequalities only, but the problem has an equality constraint"
     if about.constraints == "linear":
@@ -44,6 +45,6 @@ def is_linear(oracles: Oracles, x0: Vector) -> bool:
     size = max(float(jnp.linalg.norm(x)), 1.0)
     v, w = (jnp.asarray(rng.standard_normal(x.shape), x.dtype) for _ in range(2))
     points = (x, *(x + size * scale * w for scale in (1e-2, 1.0, 10.0, -1e-2, -1.0, -10.0)))
-    seen = np.array([np.asarray(jax.jvp(oracles.c, (p,), (v,))[1]) for p in points])
+    seen = np.array([np.asarray(oracles.tangent(p)(v)) for p in points])
     rounding = float(jnp.finfo(x.dtype).eps) ** 0.5
     return bool((np.ptp(seen, axis=0) <= rounding * abs(seen).max(axis=0)).all())

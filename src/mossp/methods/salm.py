@@ -99,15 +99,15 @@ class SALM(Stages):
         reg, x_k, y, p = oracles.regularizer, state.center, state.y, state.p
         S, JJ = d - state.xi + (y - x_k) / mu, 0.0
         if oracles.m:
-            c, forward = jax.linearize(oracles.c, x_k)
-            _, pullback = jax.vjp(oracles.c, x_k)
-            Jp = pullback(p)[0]
+            c, pull = oracles.linearized(x_k)
+            forward = oracles.tangent(x_k)
+            Jp = pull(p)
             JJ = Jp @ Jp
             moved = forward(Jp)
             length = jnp.linalg.norm(moved)
             # Where J vanishes, as at 0 on the sphere, p waits for a better place.
             p = jnp.where(length > 0, moved / jnp.where(length > 0, length, 1.0), p)
-            S = S + pullback(oracles.positive_part(state.lam + rho * (c + forward(y - x_k))))[0]
+            S = S + pull(oracles.positive_part(state.lam + rho * (c + forward(y - x_k))))
         eta = 1 / (1 / mu + rho * JJ)
         if self.h == "prox":
             v = y - eta * S

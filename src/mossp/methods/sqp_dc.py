@@ -6,21 +6,22 @@
 
 solved in the dual (`mossp.methods.dual`), whose solution is the multiplier. The step mu is of the
 order of 1 / L_f: no penalty throttles the way along the constraints, and the violation is of second
-order in the length of a step, whatever the noise of d. tau < 1 where the constraints are so far
+order in the length of a step, whatever the noise of d. Of constraints that are means over rows, c
+and J are estimates, as d is. tau < 1 where the constraints are so far
 away that a step to where they seem to be would leave the neighbourhood of x; where they contradict
 each other, the step is the one that violates them least.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Recursive
+from mossp.methods import tracking
 from mossp.methods.base import About, Method, check_number, ours
 from mossp.methods.dual import constrained_prox, solved
 from mossp.methods.penalty import NoPenalty
@@ -59,6 +60,8 @@ class SQPDC(Method):
     momentum: GradientEstimator = Recursive()
     bound: Any = 1e4  # on multipliers, relative to what they are made of
     reach: Any = 1.0  # the longest step towards the constraints, relative to max(|x|, 1)
+    samples_constraints: ClassVar[bool] = True
+    needs_jacobian: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_number(self, "bound", "bound > 0", lambda bound: bound > 0)
@@ -74,17 +77,19 @@ class SQPDC(Method):
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
         lam = jnp.zeros(oracles.m, x0.dtype)
-        return State(x0, lam, self.momentum.init(d0, x0), x0, x0, jnp.zeros_like(x0))
+        return State(x0, lam, self.memory(oracles, x0, d0), x0, x0, jnp.zeros_like(x0))
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
         mu, alpha, reg, x = parameters.mu, parameters.alpha, oracles.regularizer, state.x
-        d, memory = self.momentum.update(self.gradient(oracles, batch), state.memory, x, alpha)
         xi = reg.subgradient_g(x)
-        w = x - mu * (d - xi)
         if oracles.m == 0:
+            d, memory = self.momentum.update(self.gradient(oracles, batch), state.memory, x, alpha)
+            w = x - mu * (d - xi)
             return State(reg.prox_h(w, mu), state.lam, memory, w, x, xi)
-        c, pullback = jax.vjp(oracles.c, x)
-        J = jax.vmap(lambda e: pullback(e)[0])(jnp.eye(oracles.m, dtype=x.dtype))
+        d, c, J, memory = tracking.linearized(
+            self.momentum, oracles, batch, state.memory, x, alpha
+        )  # fmt: skip
+        w = x - mu * (d - xi)
         away = distance(J, oracles.positive_part(c))
         longest = self.reach * jnp.maximum(jnp.linalg.norm(x), 1.0)
         tau = jnp.minimum(1.0, longest / jnp.maximum(away, jnp.finfo(x.dtype).tiny))

@@ -16,6 +16,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.programs import compiled
@@ -269,7 +270,7 @@ class Splicing:
 @compiled
 def _slopes(oracles: Oracles, x: Vector, q: Vector) -> Vector:
     """grad f(x) + J(x) q."""
-    return oracles.full_gradient(x) + jax.vjp(oracles.c, x)[1](q)[0]
+    return oracles.full_gradient(x) + oracles.linearized(x)[1](q)
 
 
 @compiled
@@ -277,7 +278,7 @@ def _curvatures(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Vector:
     def products(slopes: Callable[[Vector], Vector]) -> Any:
         return jax.vmap(lambda e: jax.jvp(slopes, (x,), (e,))[1])(E)
 
-    H = oracles.source.mean(lambda batch: products(lambda x: oracles.gradient(x, batch)))
-    if oracles.m:
-        H = H + products(lambda x: jax.vjp(oracles.c, x)[1](q)[0])
+    H = jnp.zeros_like(E)
+    for source, slope in oracles.slopes(q):
+        H = H + source.mean(lambda batch, s=slope: products(lambda x: s(x, batch)))
     return (E * H).sum(axis=1)

@@ -149,9 +149,12 @@ def is_dense(order: int) -> bool:
 
 def thinned(oracles: Oracles) -> Oracles:
     """With means over some of the rows, where there are many."""
-    if (oracles.source.rows or 1) < MANY * SOME_ROWS:
+    every = (oracles.source, *oracles.others)
+    fewer = tuple(s.thinned(SOME_ROWS) if (s.rows or 1) >= MANY * SOME_ROWS else s for s in every)
+    if all(s is before for s, before in zip(fewer, every, strict=True)):
         return oracles
-    return eqx.tree_at(lambda o: o.source, oracles, oracles.source.thinned(SOME_ROWS))
+    change = lambda o: (o.source, o.others)  # noqa: E731
+    return eqx.tree_at(change, oracles, (fewer[0], fewer[1:]))
 
 
 def unit_rows(S: np.ndarray, n: int) -> np.ndarray:
@@ -188,14 +191,11 @@ def in_parts(function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any) -> 
 def _products(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Any:
     """H e for the rows e of E."""
 
-    def curved(x: Vector) -> Vector:
-        pulled = jax.vjp(oracles.c, x)[1](q)[0] if oracles.m else jnp.zeros_like(x)
-        return pulled - oracles.regularizer.subgradient_g(x)
-
-    H = oracles.source.mean(
-        lambda batch: _along(oracles, lambda x: oracles.gradient(x, batch), x, E)
-    )
-    return jnp.nan_to_num(H + _along(oracles, curved, x, E))
+    H = _along(oracles, lambda x: -oracles.regularizer.subgradient_g(x), x, E)
+    for source, slope in oracles.slopes(q):
+        along = lambda batch, s=slope: _along(oracles, lambda x: s(x, batch), x, E)  # noqa: E731
+        H = H + source.mean(along)
+    return jnp.nan_to_num(H)
 
 
 def _along(oracles: Oracles, function: Callable[[Vector], Vector], at: Vector, E: Any) -> Any:

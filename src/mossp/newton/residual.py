@@ -22,7 +22,7 @@ from mossp._base.power import start_vector
 from mossp._base.programs import compiled
 from mossp._base.types import Vector
 from mossp.certificates.certificate import scales
-from mossp.certificates.feasibility import constraints_and_jacobian, on_host
+from mossp.certificates.feasibility import on_host
 from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
 from mossp.oracles import Oracles
 
@@ -100,11 +100,10 @@ class KKT:
     def evaluate(self, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
         """One pass over the data."""
         x, q = np.asarray(x, self.dtype), np.asarray(q, self.dtype)
-        F, gradient, W, p, moved = (
-            np.asarray(a, np.float64)
+        F, gradient, W, p, moved, c, J = (
+            np.array(a, np.float64)
             for a in jax.device_get(_evaluate(self.oracles, x, q, np.asarray(t, self.dtype)))
         )
-        c, J = (np.array(a, np.float64) for a in constraints_and_jacobian(self.oracles, x))
         x, q = x.astype(float), q.astype(float)
         return Evaluation(
             x, q, t, float(F), gradient, W, p, moved != 0, c, J, is_equality=self.is_equality
@@ -159,16 +158,16 @@ class KKT:
 
 def row_count(oracles: Oracles) -> int:
     """Samples in one pass over the data; a problem without data is one sample."""
-    return oracles.source.rows or 1
+    return oracles.rows_per_pass
 
 
 @compiled
 def _evaluate(oracles: Oracles, x: Vector, q: Vector, t: Any) -> tuple[Any, ...]:
-    """(F, grad f, W, p, how p moves with x - t W)."""
+    """(F, grad f, W, p, how p moves with x - t W, c, J)."""
     reg = oracles.regularizer
-    f, gradient = oracles.source.mean(lambda batch: jax.value_and_grad(oracles.f)(x, batch))
-    W = gradient + jax.vjp(oracles.c, x)[1](q)[0] - reg.subgradient_g(x)
+    f, gradient, c, J = oracles.first_order(x)
+    W = gradient + q @ J - reg.subgradient_g(x)
     v = x - t * W
     # A direction without zeros: D times it has a zero where D = prox_{t h}'(v) has a zero row.
     p, moved = jax.jvp(lambda v: reg.prox_h(v, t), (v,), (1 + start_vector(x.size, x.dtype),))
-    return f + reg(x), gradient, W, p, jnp.nan_to_num(moved)
+    return f + reg(x), gradient, W, p, jnp.nan_to_num(moved), c, J

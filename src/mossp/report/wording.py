@@ -57,7 +57,7 @@ def certificate_rows(result: Result) -> list[Row]:
     bound = f"≤ {numbers.tolerance(tol)}"
 
     def row(name: str, symbol: str, value: float, meaning: str) -> Row:
-        error = c.criticality_error if name == "criticality" else 0.0
+        error = c.error(name)
         shown = numbers.residual(value) + (f" + {numbers.residual(error)}" if error > 0 else "")
         relative = c.bound(name, relative=True)
         return Row(

@@ -25,7 +25,7 @@ from mossp.problem import Problem, check_problem, checked_point
 from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
 from mossp.solving.automatic import choose
-from mossp.solving.means import check_mean
+from mossp.solving.means import check_means
 
 OUTPUTS = ("last", "random", "best")
 STEPS_WITHOUT_DATA = 10_000
@@ -99,12 +99,12 @@ def checked(
     with jax.enable_x64(dtype == np.float64):
         oracles = problem.oracles(x0, dtype)
     if isinstance(method, str) and method == "auto":
-        choice = choose(oracles, problem.samples, rule, output)
+        choice = choose(oracles, rule, output)
         method, name, chosen = choice.method, choice.name, f"{choice.name} with {choice.why}"
         polish = choice.polish if polish is None else bool(polish)
     else:
         method, name = checked_method(method)
-    if polish and not oracles.source.finite_sum:
+    if polish and not oracles.finite_sum:
         raise ValueError(
             "polish needs all of the data, and a Sampler or a Stream has no end: leave it out, or "
             "draw a finite sample and give that as data."
@@ -118,7 +118,8 @@ def checked(
     if method.momentum.full:
         batch = problem.samples or batch
     K = checked_steps(
-        problem, method, rule, steps, gradients, seconds, batch, bool(chosen), bool(polish)
+        problem, oracles, method, rule, steps, gradients, seconds, batch, bool(chosen),
+        bool(polish),
     )
     arguments = Arguments(
         x0=x0,
@@ -148,7 +149,7 @@ def checked(
     with jax.enable_x64(dtype == np.float64):  # last, since these evaluate the user's functions
         start = oracles.structure.ravel(x0, dtype)
         within_reach(method, name, oracles, start)
-        check_mean(problem, oracles, start, dtype)
+        check_means(problem, oracles, start, dtype)
     return arguments
 
 
@@ -187,7 +188,7 @@ def checked_batch_size(problem: Problem, given: Any) -> int:
                 "batch_size out."
             )
         return fixed
-    if source.deterministic:
+    if problem.deterministic:
         return 1
     size = 32 if size is None else size
     return min(size, problem.samples) if problem.samples else size
@@ -199,6 +200,7 @@ def checked_seed(seed: Any) -> int:
 
 def checked_steps(
     problem: Problem,
+    oracles: Oracles,
     method: Method,
     rule: Rule,
     steps: Any,
@@ -215,14 +217,14 @@ def checked_steps(
     K = None if steps is None else whole("steps", steps, 1)
     if gradients is not None:
         budget = whole("gradients", gradients, 1)
-        affordable = steps_within(budget, lambda K: cost(problem, method, rule, K, batch))
+        affordable = steps_within(budget, lambda K: cost(problem, oracles, method, rule, K, batch))
         if polish and affordable > 1:
-            half = lambda K: 2 * cost(problem, method, rule, K, batch)  # noqa: E731
+            half = lambda K: 2 * cost(problem, oracles, method, rule, K, batch)  # noqa: E731
             affordable = max(steps_within(budget, half), 1)
         if affordable < 1:
             raise ValueError(
                 f"A budget of {budget} gradients is less than one step, which takes "
-                f"{cost(problem, method, rule, 1, batch)}: give more gradients or a smaller "
+                f"{cost(problem, oracles, method, rule, 1, batch)}: give more gradients or a smaller "
                 "batch_size."
             )
         return affordable if K is None else min(K, affordable)
@@ -235,18 +237,29 @@ def checked_steps(
                 "budget in seconds does not tell: give steps as well, or schedule='indexed'."
             )
         return MOST_COUNTED
-    if method.momentum.full or problem.samples is None:
+    if method.momentum.full or problem.most_rows is None:
         return STEPS_WITH_FULL_GRADIENTS if method.momentum.full else STEPS_WITHOUT_DATA
     if method.exact:
-        return max(EXACT_PASSES * min(problem.samples // batch, MOST_PER_ANCHOR), FEWEST_STEPS)
-    return int(np.clip(PASSES * problem.samples // batch, FEWEST_STEPS, MOST_STEPS))
+        return max(EXACT_PASSES * min(problem.most_rows // batch, MOST_PER_ANCHOR), FEWEST_STEPS)
+    return int(np.clip(PASSES * problem.most_rows // batch, FEWEST_STEPS, MOST_STEPS))
 
 
-def cost(problem: Problem, method: Method, rule: Rule, K: int, batch: int) -> int:
+def cost(
+    problem: Problem, oracles: Oracles, method: Method, rule: Rule, K: int, batch: int
+) -> int:
     """Samples differentiated in K steps: initial batch, steps, full gradients at anchors."""
     first = initial_batches(rule, method, K, batch)
     full = -(-K // steps_per_anchor(problem, method, batch)) if method.momentum.anchored else 0
-    return (first + K * method.momentum.gradients) * batch + full * (problem.samples or 1)
+    per_step = method.momentum.gradients * differentiated(oracles, method, batch)
+    return first * batch + K * per_step + full * oracles.rows_per_pass
+
+
+def differentiated(oracles: Oracles, method: Method, batch: int) -> int:
+    """Samples that a step differentiates at one point: for f, and for each source of rows of c."""
+    numbers = [number for number in oracles.terms.numbers if number is not None]
+    if method.momentum.full:
+        return oracles.rows_per_pass
+    return batch * (1 + len(numbers))
 
 
 def steps_per_anchor(problem: Problem, method: Method, batch: int) -> int:
@@ -256,7 +269,7 @@ def steps_per_anchor(problem: Problem, method: Method, batch: int) -> int:
     anchor pays sooner.
     """
     momentum: Any = method.momentum
-    a_pass = -(-(problem.samples or 1) // batch)
+    a_pass = -(-(problem.most_rows or 1) // batch)
     return momentum.epoch or min(max(a_pass, FEWEST_PER_ANCHOR), MOST_PER_ANCHOR)
 
 

@@ -32,14 +32,15 @@ class Choice(NamedTuple):
     why: str
 
 
-def choose(oracles: Oracles, samples: int | None, rule: Rule, output: str) -> Choice:
+def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
     """The best way known to solve this problem without tuning."""
+    rows = oracles.rows_per_pass if oracles.finite_sum else None
     if not rule.tuned or output == "random":
         why = "recursive momentum: a setting of the paper was asked for"
         return Choice(METHODS["mossp-r"](), "mossp-r", False, why)
     momentum: GradientEstimator = Recursive()
     if oracles.finite_sum:
-        momentum = Full() if samples is None or samples <= FEW_ROWS else SVRG()
+        momentum = Full() if oracles.rows_per_pass <= FEW_ROWS else SVRG()
     method: Method
     if not oracles.finite_sum and not oracles.m:
         method, name = METHODS["mossp-r"](), "mossp-r"
@@ -47,8 +48,7 @@ def choose(oracles: Oracles, samples: int | None, rule: Rule, output: str) -> Ch
         method, name = SQPDC(momentum=momentum), "sqp-dc"
     else:
         method, name = MoSSPAL(momentum=momentum), "mossp-al"
-    what = "no data" if samples is None else f"{samples} rows"
-    what = what if oracles.finite_sum else "samples without end"
+    what = "samples without end" if rows is None else f"{rows} rows" if rows > 1 else "no data"
     kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
     many = counted(oracles.m, "constraint")
     return Choice(method, name, oracles.finite_sum, f"{kind} gradients: {what}, {many}")

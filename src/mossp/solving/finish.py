@@ -60,6 +60,7 @@ def finish(p: Prepared, state: State) -> Result:
         expectation=verdict.expectation if a.starts == 1 else None,
         steps=state.k,
         gradients=p.gradients(state),
+        values=p.values(state),
         hessian_products=products,
         seconds=spent,
         compile_seconds=state.compile_seconds,
@@ -112,7 +113,7 @@ def fresh_draws(p: Prepared, number: int = 0) -> PyTree:
     a = p.arguments
     if p.oracles.finite_sum:
         return None
-    source, count = p.problem.source(a.dtype), max(2, FRESH_SAMPLES // a.drawn)
+    source, count = p.problem.steps(a.dtype), max(2, FRESH_SAMPLES // a.drawn)
     rng = generator(a.seed, Purpose.CERTIFICATE, number=number)
     draws = source.draw(rng, min(count, source.most_held or count), a.drawn)
     return None if draws is None or count_draws(draws) < 2 else draws

@@ -36,11 +36,23 @@ TIMES_ROUNDING = 10
 BESIDE = 1e-5  # the distance of points on that line, relative to the size of x0
 
 
-def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> None:
-    """Raise ValueError where the loss of some rows is not the mean of their losses."""
-    if oracles.source.deterministic or is_own(problem.loss):
-        return
-    rows = some_rows(problem.source(dtype))
+def check_means(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> None:
+    """Raise ValueError where the loss, or a constraint that looks at rows, is no mean over them."""
+    if not (oracles.source.deterministic or is_own(problem.loss)):
+        check_mean("The loss", None, problem.source(dtype), oracles, x0, dtype)
+    for place, (what, entry, number) in enumerate(problem.entries()):
+        if number is not None and not is_own(entry.function):
+            check_mean(what, place, problem.source(dtype, number), oracles, x0, dtype)
+
+
+def check_mean(
+    what: str, place: int | None, source: Source, oracles: Oracles, x0: Vector, dtype: Any
+) -> None:
+    """Raise ValueError where the value on some rows is not the mean of the values on each.
+
+    Of the constraint at this place among the terms, or of the loss.
+    """
+    rows = some_rows(source)
     sizes = {np.shape(a)[0] if np.ndim(a) else 0 for a in jax.tree.leaves(rows, is_leaf=is_rows)}
     if len(sizes) != 1 or sizes & {0, 1}:
         return  # a sampler may hand out anything; for one row a sum is a mean
@@ -50,7 +62,15 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
     points = np.asarray(x0 + size * DISTANCES * noise, dtype)
     line = [points + k * BESIDE * size * noise for k in (0, 1, 2)]
     every = jnp.asarray(np.concatenate(line), dtype)
-    whole, groups, single = (np.asarray(v, float) for v in _losses(oracles, every, rows))
+    found = [np.asarray(v, float) for v in _values(oracles, every, rows, place)]
+    for entry in range(found[0].shape[-1]):
+        compare(what, count, dtype, *(values[..., entry] for values in found))
+
+
+def compare(
+    what: str, count: int, dtype: Any, whole: np.ndarray, groups: np.ndarray, single: np.ndarray
+) -> None:
+    """Of all rows together, in groups, and one by one, at points and along short lines from them."""
     rounding = second_difference(single)
     whole, groups, single = whole[:POINTS], groups[:POINTS], single[:POINTS]
     enough = ROUNDING[np.dtype(dtype)] * np.abs(single).max(axis=1) + TIMES_ROUNDING * rounding
@@ -62,7 +82,7 @@ def check_mean(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> No
         if np.isfinite(off).any() and np.nanmax(np.where(np.isfinite(off), off, -np.inf)) > 0:
             place = np.unravel_index(np.argmax(np.where(np.isfinite(off), off, -np.inf)), off.shape)
             raise ValueError(
-                f"The loss must be the mean over the rows of a batch, but on {number} rows it is "
+                f"{what} must be the mean over the rows of a batch, but on {number} rows it is "
                 f"{together[place]:.6g} while the mean of its values row by row is "
                 f"{apart[place]:.6g}: use jnp.mean, not jnp.sum. Where it divides by the weights "
                 "of the batch, sum(w * l) / sum(w), scale the weights so that their mean over all "
@@ -91,20 +111,26 @@ def some_rows(source: Source) -> PyTree:
     return source.take_rows(np.sort(every[np.sort(first)[:ROWS]]))
 
 
-@compiled
-def _losses(oracles: Oracles, points: Any, rows: PyTree) -> tuple[Any, Any, Any]:
-    """The losses of all rows, of groups of GROUP, and of single rows, at each point."""
+@compiled(static_argnums=3)
+def _values(oracles: Oracles, points: Any, rows: PyTree, place: int | None) -> tuple[Any, Any, Any]:
+    """On all rows, on groups of GROUP, and on single rows, at each point; one column an entry."""
     count = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
     groups = count // GROUP
 
+    def value(x: Vector, rows: PyTree) -> Any:
+        if place is None:
+            return oracles.f(x, rows)[None]
+        values = oracles.terms.terms[place].function(oracles.structure.unravel(x), rows)
+        return jnp.concatenate([jnp.ravel(v) for v in jax.tree.leaves(values)])
+
     def of(x: Vector, places: Any) -> Any:
-        return oracles.f(x, map_rows(lambda a: a[places], rows))
+        return value(x, map_rows(lambda a: a[places], rows))
 
     def at(x: Vector) -> tuple[Any, Any, Any]:
         # Rows of a group lie far apart: i, i + groups, i + 2 groups.
         mixed = jnp.arange(groups * GROUP).reshape(GROUP, groups).T
         single = jnp.arange(count)[:, None]
         each = lambda places: jax.lax.map(lambda p: of(x, p), places)  # noqa: E731
-        return oracles.f(x, rows), each(mixed), each(single)
+        return value(x, rows), each(mixed), each(single)
 
     return jax.lax.map(at, points)

@@ -39,6 +39,7 @@ from mossp.solving.arguments import (
     Arguments,
     cost,
     initial_batches,
+    differentiated,
     steps_per_anchor,
 )
 from mossp.solving.observer import Observer
@@ -79,10 +80,21 @@ class Prepared:
     def gradients(self, state: State) -> int:
         """Samples differentiated so far, per replica."""
         a = self.arguments
-        per_step = a.method.momentum.gradients * a.batch_size
-        full = state.position.anchors * (self.problem.samples or 1)
+        per_step = a.method.momentum.gradients * differentiated(self.oracles, a.method, a.batch_size)
+        full = state.position.anchors * self.oracles.rows_per_pass
         steps = self.initial_gradients + state.k * per_step
         return steps + full + state.attempts.gradients
+
+    def values(self, state: State) -> int:
+        """Samples at which steps evaluated constraints without differentiating them."""
+        a, source = self.arguments, self.problem.steps(self.arguments.dtype)
+        if not self.oracles.samples_constraints:
+            return 0
+        own = [self.oracles.source_of(k).rows or 0 for k in self.oracles.terms.numbers]
+        if a.method.momentum.full:
+            return state.k * sum(own)
+        each = a.method.momentum.gradients * source.values_per_step(a.drawn)
+        return state.k * each + state.position.anchors * sum(own)
 
     def settings(self) -> dict[str, Any]:
         a = self.arguments
@@ -141,7 +153,7 @@ def prepare(
     fresh = State(
         position, Record.empty(a.replicas), Attempts(), np.full(a.replicas, np.inf), tuple(notes)
     )
-    planned = cost(problem, a.method, a.rule, a.steps, a.batch_size)
+    planned = cost(problem, oracles, a.method, a.rule, a.steps, a.batch_size)
     per_tuning = hessian_products(draws, a.drawn)
     if a.method.momentum.full:
         per_tuning = hessian_products(None, 1) * a.batch_size
@@ -177,14 +189,14 @@ def prepare_loop(
 ) -> tuple[Loop, Position]:  # fmt: skip
     """The loop and where it begins; replicas are shared out over the cores."""
     oracles, momentum = a.oracles, a.method.momentum
-    source = problem.source(a.dtype)
+    source, rows = problem.source(a.dtype), problem.steps(a.dtype)
     every = np.broadcast_to(start, (a.replicas, len(start)))
     if a.starts > 1:
         every = different_starts(oracles, start, a.starts, 1e-8, a.seed).astype(a.dtype)
     context = Context(oracles, np.asarray(1 / (1 + extra), a.dtype))
     shards, carries, first = [], [], 0
-    for size in shard_sizes(a.replicas, one_reader=source.sequential):
-        draws = Draws(source, a.seed, first, size, a.drawn, a.dtype, shared)
+    for size in shard_sizes(a.replicas, one_reader=rows.sequential):
+        draws = Draws(rows, a.seed, first, size, a.drawn, a.dtype, shared)
         # The last shard may hold replicas that do not count: any setting will do for them.
         chosen = [settings[min(r, len(settings) - 1)] for r in range(first, first + size)]
         method, schedule = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)

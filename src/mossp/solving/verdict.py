@@ -224,6 +224,11 @@ def describe(status: Status, cert: Certificate, tol: float) -> str:
     if status is Status.BUDGET:
         short = [above(cert, name) for name in RESIDUALS if not cert.bound(name, True) <= tol]
         text += f" Above tol = {tol:g}: {', '.join(short) or 'a negative multiplier'}."
+    if status is Status.CONVERGED and cert.feasibility_error > 0:
+        text += (
+            f" The violation is {cert.feasibility:.2g}, and at most "
+            f"{cert.bound('feasibility', False):.2g} at 95 %."
+        )
     if cert.largest_multiplier > LARGE:
         text += (
             f" A multiplier is {cert.largest_multiplier:.1e} times as large as what it balances: "
@@ -235,7 +240,7 @@ def describe(status: Status, cert: Certificate, tol: float) -> str:
 
 def above(cert: Certificate, name: str) -> str:
     """A residual that is too large, with its error and its scale where they matter."""
-    value, error = getattr(cert, name), cert.criticality_error if name == "criticality" else 0.0
+    value, error = getattr(cert, name), cert.error(name)
     scale = getattr(cert, f"{name}_scale")
     text = f"{name} = {value:.2g}"
     if error > 0:

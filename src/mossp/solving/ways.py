@@ -130,6 +130,7 @@ def summed_up(a: Arguments, first: Result, best: Result, name: str, tried: list[
         best,
         message=f"{best.message} {note}",
         gradients=sum(r.gradients for r in tried),
+        values=sum(r.values for r in tried),
         hessian_products=sum(r.hessian_products for r in tried),
         seconds=sum(r.seconds for r in tried),
         compile_seconds=sum(r.compile_seconds for r in tried),

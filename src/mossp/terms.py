@@ -1,0 +1,88 @@
+"""The constraints as one vector c = (c_E, c_I), made of terms: functions of x, and means over rows.
+
+Terms are grouped by the source of their rows, since one pass over a source serves all of them. The
+number of a source is 0 for the rows of the loss and 1, 2, ... for those that a constraint has of
+its own; None stands for terms that are functions of x alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base.structure import Structure
+from mossp._base.types import Array, Batch, HostArray, Mask, PyTree, Vector
+
+Number: TypeAlias = int | None
+
+
+class Term(eqx.Module):
+    """One of the user's constraints."""
+
+    function: Callable[..., PyTree]  # of x, or of x and a batch
+    rows: Number = eqx.field(static=True)  # the number of the source of its rows
+    size: int = eqx.field(static=True)  # entries of c
+
+
+class Terms(eqx.Module):
+    """All constraints, in the order of c."""
+
+    terms: tuple[Term, ...]
+    structure: Structure  # of x
+
+    @property
+    def size(self) -> int:
+        return sum(term.size for term in self.terms)
+
+    @property
+    def numbers(self) -> list[Number]:
+        """Of the sources that terms look at; functions of x alone come first."""
+        found = {term.rows for term in self.terms}
+        return sorted(found, key=lambda number: -1 if number is None else number)
+
+    @property
+    def sampled(self) -> Mask:
+        """Which entries of c are means over rows."""
+        return np.repeat([t.rows is not None for t in self.terms], [t.size for t in self.terms])
+
+    @property
+    def any_sampled(self) -> bool:
+        return any(term.rows is not None for term in self.terms)
+
+    def places(self, number: Number) -> HostArray:
+        """Of the entries that belong to one source, in c."""
+        owners = [term.rows == number for term in self.terms]
+        return np.flatnonzero(np.repeat(owners, [term.size for term in self.terms]))
+
+    def on(self, number: Number, x: Vector, batch: Batch) -> Array:
+        """The entries of one source, as means over the rows of a batch."""
+        tree = self.structure.unravel(x)
+        rows = () if number is None else (batch,)
+        values = [t.function(tree, *rows) for t in self.terms if t.rows == number]
+        return jnp.concatenate([jnp.ravel(v).astype(x.dtype) for v in jax.tree.leaves(values)])
+
+    def pull(self, number: Number, x: Vector, batch: Batch, q: Array) -> Vector:
+        """J q on a batch, over the entries of one source; q has all entries."""
+        _, pullback = jax.vjp(lambda x: self.on(number, x, batch), x)
+        return pullback(q[self.places(number)])[0]
+
+    def push(self, number: Number, x: Vector, batch: Batch, v: Vector) -> Array:
+        """J'v on a batch: how the entries of one source change along v."""
+        return jax.jvp(lambda x: self.on(number, x, batch), (x,), (v,))[1]
+
+    def jacobian(self, number: Number, x: Vector, batch: Batch) -> tuple[Array, Array]:
+        """The entries of one source and their gradients, one row each."""
+        c, pullback = jax.vjp(lambda x: self.on(number, x, batch), x)
+        return c, jax.vmap(lambda e: pullback(e)[0])(jnp.eye(len(c), dtype=x.dtype))
+
+    def joined(self, parts: Sequence[Array]) -> Array:
+        """What belongs to the sources, one part each, in the order of c."""
+        if len(parts) == 1:
+            return parts[0]
+        order = np.concatenate([self.places(number) for number in self.numbers])
+        return jnp.concatenate(list(parts))[np.argsort(order)]
