@@ -18,6 +18,7 @@ from mossp._base.types import PyTree
 from mossp.losses import LinearModel, Predictive
 from mossp.problem import Problem
 from mossp.regularizers import Regularizer
+from mossp.sklearn.attributes import only_attribute
 from mossp.sklearn.coefficients import constraint_of, on_coefficients, regularizer_of
 from mossp.sklearn.rows import Rows
 
@@ -111,10 +112,13 @@ def penalty_of(params: Parameters, rows: Rows, lam: float | None) -> Regularizer
 
 
 def constraints_of(params: Parameters, rows: Rows) -> dict[str, Any]:
+    def attribute_for(bound: Any) -> Any:  # a bound may name a column of X instead
+        return only_attribute(rows.sensitive) if bound.attribute is None else None
+
     def on_data(bound: Any) -> Any:
         return bound.on(
-            rows.X, rows.labels, rows.weights, sensitive=rows.sensitive, names=rows.names,
-            classes=rows.outputs,
+            rows.X, rows.labels, rows.weights, sensitive=attribute_for(bound),
+            names=rows.names, classes=rows.outputs,
         )  # fmt: skip
 
     common: dict[str, Any] = {
