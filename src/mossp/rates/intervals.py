@@ -221,6 +221,8 @@ def _margin(bounded: Bounded, row: Row, confidence: float, decisions: HostArray 
         end = (row.end - rate.constant) / factor
         limit = end if row.sign * factor > 0 else 1 - end
         found = tightened(limit, rows, 1 - risk)
+        if found < 0 and isinstance(bounded.parts[term], Ratio):
+            return limit + 0.01  # so few are decided for that not even all of them right will do
         if found < 0:
             raise ValueError(
                 f"`{bound.text}` cannot be promised for new rows with confidence "

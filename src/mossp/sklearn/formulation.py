@@ -112,14 +112,16 @@ def penalty_of(params: Parameters, rows: Rows, lam: float | None) -> Regularizer
 
 
 def constraints_of(params: Parameters, rows: Rows) -> dict[str, Any]:
-    def attribute_for(bound: Any) -> Any:  # a bound may name a column of X instead
-        return only_attribute(rows.sensitive) if bound.attribute is None else None
-
     def on_data(bound: Any) -> Any:
+        attributes = rows.sensitive or {}
+        named, z = bound.attribute, None
+        if isinstance(named, str) and named in attributes:  # else it is a column of X
+            bound, z = type(bound)(bound.bound), attributes[named]
+        elif named is None:
+            z = only_attribute(rows.sensitive)
         return bound.on(
-            rows.X, rows.labels, rows.weights, sensitive=attribute_for(bound),
-            names=rows.names, classes=rows.outputs,
-        )  # fmt: skip
+            rows.X, rows.labels, rows.weights, sensitive=z, names=rows.names, classes=rows.outputs
+        )
 
     common: dict[str, Any] = {
         "columns": list(() if rows.names is None else rows.names) or rows.features,

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mossp.sklearn.answers import coefficients_of, set_result
+from mossp.sklearn.captured import rows_before_folds, warn_of_captured
 from mossp.sklearn.paths import solution
 from mossp.sklearn.rows import checked_matrix, checked_rows
 from mossp.sklearn.streams import Streaming
@@ -25,8 +26,9 @@ PARAMETERS = """\
     equality, inequality : callable, str or list of these, optional
         `c(x) = 0` and `c(x) <= 0` on the coefficients x, of shape (n_features,), or
         (n_features, n_classes) for more than two classes: a function in JAX, text such as
-        "sum(x**2) = 1" or "age <= 0.5", or a list of these; as inequality a bound of
-        `mossp.fairness`, too.
+        "sum(x**2) = 1" or "age <= 0.5", a mean over rows, `mossp.Expected(c)` with c(x, batch)
+        and batches (X, targets, weights) of the rows that are fitted to, or a list of these; as
+        inequality a bound of `mossp.fairness`, too. Targets of two classes are -1 and +1.
     rates : str, Bound or list of these, optional
         Bounds of `mossp.rates` that the true rates on the training rows are to meet, such as
         "fpr <= 0.05" or "|selection[sex=F] - selection[sex=M]| <= 0.02"; of a regressor
@@ -149,6 +151,7 @@ class LinearEstimator(Streaming, BaseEstimator):
             `mossp.fairness`. An array is the column "sensitive".
         """
         rows = checked_rows(self, X, y, sample_weight, sensitive)
+        warn_of_captured(vars(self), rows_before_folds())
         start = coefficients_of(self) if self.warm_start else None
         result = solution(vars(self), rows.balanced(), start)
         self._online = self._state = None  # a stream begins anew

@@ -15,7 +15,7 @@ and not wide enough bracket the step, and proposals outside are replaced by the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -41,7 +41,7 @@ from mossp.sklearn.formulation import (
     loss_of,
     targets_of,
 )
-from mossp.sklearn.rows import Rows
+from mossp.sklearn.rows import Rows, checked_rows
 from mossp.solving.path import with_regularizer
 from mossp.solving.solve import solve
 
@@ -456,12 +456,42 @@ def with_constraint(problem: Problem, constraint: Expected) -> Problem:
     return dataclasses.replace(problem, inequality={**given, "rates": constraint})
 
 
-def true_rates(
-    given: Sequence[Any] | Any, loss: Any, rows: Rows, x: PyTree, confidence: float = 0.95
-) -> dict[str, tuple[float, tuple[float, float]]]:
-    """For rows that were not fitted to: every rate and its interval; NaN where no row counts."""
-    bounded = bounded_on(given, rows, check=False)
-    scores = scores_of(rows.X, x)
+def rates_on(
+    model: Any, X: Any, y: Any, sensitive: Any = None, sample_weight: Any = None,
+    confidence: float = 0.95,
+) -> dict[str, tuple[float, tuple[float, float]]]:  # fmt: skip
+    """The rates that a fitted model was asked for on other rows, each with an interval.
+
+    Parameters
+    ----------
+    model : MoSSPClassifier or MoSSPRegressor
+        Fitted, with `rates`.
+    X, y, sensitive, sample_weight
+        Rows as for its `fit`, which were not fitted to.
+    confidence : float
+        Of each interval by itself; Wilson's for one rate, Newcombe's for sums of them.
+
+    Returns
+    -------
+    dict
+        By text (rate, (low, high)); NaN where no row counts.
+
+    Examples
+    --------
+    >>> from mossp.sklearn import MoSSPClassifier
+    >>> X = np.linspace(-1, 1, 100)[:, None]
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> model = MoSSPClassifier(rates="fpr <= 0.5").fit(X[::2], y[::2])
+    >>> rates_on(model, X[1::2], y[1::2])["fpr <= 0.5"][0]
+    0.0
+    """
+    rows = checked_rows(model, X, y, sample_weight, sensitive, reset=False)
+    bounded = bounded_on(model.rates, rows, check=False)
+    loss = loss_of(model.loss, REGRESSION if rows.classes is None else CLASSIFICATION,
+                   rows.classes)  # fmt: skip
+    coef = np.atleast_2d(model.coef_)
+    scores = np.asarray(rows.X @ coef.T) + model.intercept_
+    scores = scores[:, 0] if scores.shape[1] == 1 else scores
     losses = losses_of(loss, scores, targets_of(loss, rows))
     decisions = decisions_of(scores, rows)
     values = bounded.values(decisions, losses)
