@@ -13,7 +13,8 @@ from mossp._base.types import PyTree
 from mossp.certificates.stationarity import full_gradient
 from mossp.result import Result, Status
 from mossp.sklearn.formulation import Parameters, formulate, penalty_of
-from mossp.sklearn.rates import has_rates, rated
+from mossp.sklearn.promises import has_rates
+from mossp.sklearn.rates import rated
 from mossp.sklearn.rows import Rows, checked_rows
 from mossp.solving.path import Path, checked_strengths, path, with_regularizer
 from mossp.solving.solve import solve

@@ -17,7 +17,7 @@ from mossp.sklearn.formulation import (
     loss_of,
     targets_of,
 )
-from mossp.sklearn.rates import has_rates
+from mossp.sklearn.promises import has_rates
 from mossp.sklearn.rows import Rows
 from mossp.solving.online import Online
 

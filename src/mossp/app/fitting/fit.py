@@ -26,7 +26,7 @@ from mossp.app.fitting.scores import score
 from mossp.app.model import Model
 from mossp.result import Result
 from mossp.sklearn import PathCV
-from mossp.sklearn.rates import bounds_of, rates_on
+from mossp.sklearn.promises import bounds_of, rates_on
 
 FOLDS = 5
 

@@ -16,7 +16,7 @@ from mossp.app import tables
 from mossp.app.features import Features
 from mossp.app.fitting.request import Request
 from mossp.app.tables import Table, TableError
-from mossp.sklearn.rates import bounds_of
+from mossp.sklearn.promises import bounds_of
 
 CLASSIFICATION = ("logistic", "huberized-hinge", "softmax")
 FEW_CLASSES = 2  # different numbers that are taken for classes, where no loss says more
