@@ -87,8 +87,13 @@ class GradientEstimator(Module):
 
     @property
     def tracker(self) -> GradientEstimator:
-        """The same for what is no gradient of f."""
+        """The same for J q, which is no gradient of f."""
         return self
+
+    @property
+    def of_values(self) -> GradientEstimator:
+        """The same for c, whose values cost a forward pass only: two of them cost little."""
+        return Recursive() if self.kind is Kind.POLYAK else self.tracker
 
 
 class Estimate(NamedTuple):

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Hashable
 from types import ModuleType
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -320,6 +321,20 @@ class Oracles(eqx.Module):
             else of(k, batch.gradients[k]) for k in numbers
         )  # fmt: skip
         return sum(pulls, start=jnp.zeros_like(x))
+
+    def value_noise(self, x: Vector, batch_size: int) -> ConstraintValues:
+        """The standard deviation of `sampled_c` at x, measured on some of the rows."""
+        terms, steps = self.terms, self.steps
+
+        def of(k: SourceNumber) -> Array:
+            if k is None:
+                return jnp.zeros(len(terms.places(k)), x.dtype)
+            rows: Any = self.pools[k] if self.pools[k] is not None else self.source_of(k)
+            return rows.deviation(lambda batch: terms.on(k, x, batch)) / jnp.sqrt(
+                steps.values_drawn(k, batch_size)
+            )
+
+        return terms.joined([of(k) for k in terms.numbers])
 
     def exact_pull(self, x: Vector, q: Multipliers) -> Vector:
         """J q of the constraints that are functions of x alone."""

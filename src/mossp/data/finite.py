@@ -22,6 +22,7 @@ from mossp.data.sparse import SparseRows, is_sparse, padded_length
 FEW = 32
 # Rows that a full mean takes at a time: its memory is that of one such block.
 ROWS_AT_ONCE = 4096
+PARTS = 32  # from whose means it is seen how far single rows scatter
 
 
 def is_rows(leaf: Any) -> bool:
@@ -142,6 +143,19 @@ class Finite(Module, Source):
         change = lambda s: (s.N, s.stride)  # noqa: E731
         values = (jnp.asarray(v, jnp.int32) for v in (count * length, stride))
         return eqx.tree_at(change, self, tuple(values))
+
+    def deviation(self, function: Callable[[PyTree], jax.Array]) -> jax.Array:
+        """The standard deviation of a row's value, where `function` is a mean over rows.
+
+        From PARTS parts of the rows, whose means scatter by that over the root of their length.
+        """
+        length = max(self.rows_at_once // PARTS, 1)
+
+        def part(b: Any) -> jax.Array:
+            places = (b * length + jnp.arange(length)) % self.N
+            return function(map_rows(lambda a: a[places], self.arrays))
+
+        return jnp.std(lax.map(part, jnp.arange(PARTS)), axis=0, ddof=1) * length**0.5
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
         """The mean over all N rows, or over those that are left where it is `thinned`.

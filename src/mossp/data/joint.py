@@ -45,6 +45,12 @@ class Joint(Module, Source):
         size = self.sizes[number] or VALUES * batch_size
         return size if source.rows is None else min(size, source.rows)
 
+    def values_drawn(self, number: int, batch_size: int) -> int:
+        """As compiled code knows it, where the number of rows is traced."""
+        if not self.sources[number].gathers:  # a batch that arrives is shared out
+            return max(batch_size // 2, 1)
+        return self.sizes[number] or VALUES * batch_size
+
     def values_per_step(self, batch_size: int) -> int:
         """Rows of all sources together whose constraints a step evaluates."""
         numbers = range(len(self.sources))

@@ -52,6 +52,7 @@ from mossp.oracles import Oracles
 from mossp.schedules import Schedule
 
 # Steps, as fractions of K, at which rho and mu are set: often while the iterates still travel.
+QUIET = 0.5  # of the multipliers may be noise where constraints are sampled
 RETUNE_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 
 
@@ -127,6 +128,10 @@ def retune(
             rho, JJ = penalty(
                 oracles, method, schedule, x, trial, r, lam, near, weights, L, tuner
             )  # fmt: skip
+            if oracles.samples_constraints and not method.momentum.vanishing:
+                alpha = schedule.at(tuner.k).alpha
+                noise = tracked_noise(oracles, x, alpha, batch_size)
+                rho = quiet_enough(rho, lam, noise, L / JJ)
             step = 1 / (L + JACOBIAN_MARGIN * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
     mu_end = jnp.ones_like(L)
     if not method.momentum.vanishing:
@@ -163,6 +168,22 @@ def penalty(
     rho = method.penalty.rho * L * unit
     same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
     return jnp.where(same, schedule.rho, rho), JJ
+
+
+def tracked_noise(oracles: Oracles, x: Vector, alpha: Any, batch_size: int) -> Any:
+    """The deviation of an estimate of c that averages with the weight alpha."""
+    noise = jnp.linalg.norm(oracles.value_noise(x, batch_size))
+    return noise * jnp.sqrt(alpha / (2 - alpha))
+
+
+def quiet_enough(rho: Any, lam: Vector, noise: Any, unit: Any) -> Any:
+    """rho so small that rho times the noise in c stays a part of the multipliers.
+
+    But for `unit` = L / ||J||^2, at which the penalty bends as much as f does: weaker than that it
+    would be of no use.
+    """
+    limit = QUIET * jnp.linalg.norm(lam) / jnp.maximum(noise, jnp.finfo(lam.dtype).tiny)
+    return jnp.minimum(rho, jnp.maximum(limit, unit))
 
 
 def smoothness_ahead(

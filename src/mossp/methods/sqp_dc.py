@@ -95,6 +95,8 @@ class SQPDC(Method):
         tau = jnp.minimum(1.0, longest / jnp.maximum(away, jnp.finfo(x.dtype).tiny))
         # An inequality that holds keeps its slack.
         e = jnp.where(oracles.is_equality | (c > 0), tau * c, c)
+        if oracles.samples_constraints and not self.momentum.vanishing:
+            e = jnp.minimum(tau, alpha) * c  # a step to where noise has them would be noise
         bound = self.bound * (jnp.linalg.norm(d - xi) + jnp.minimum(away, longest) / mu + 1e-6)
         found = constrained_prox(
             reg.h, reg.prox_h, w, mu, x, e, J, oracles.m_E, state.lam, bound

@@ -64,7 +64,7 @@ def init(momentum: GradientEstimator, oracles: Oracles, x0: Vector, d0: Vector, 
         return f
     q, tracker = jnp.zeros(oracles.m, x0.dtype), momentum.tracker
     J, point = (jnp.zeros((oracles.m, x0.size), x0.dtype), x0) if rows else (x0 * 0, (x0, q))
-    return Tracked(f, tracker.init(q, x0), tracker.init(J, point), q, jnp.zeros((), x0.dtype))
+    return Tracked(f, momentum.of_values.init(q, x0), tracker.init(J, point), q, jnp.zeros((), x0.dtype))
 
 
 def pulled(
@@ -115,7 +115,7 @@ def refreshed(
         J = tracker.refresh(lambda p: oracles.sampled_pull(*p, None), memory.J, (x, q))
     return memory._replace(
         f=momentum.refresh(oracles.full_gradient, memory.f, x),
-        c=tracker.refresh(oracles.c, memory.c, x),
+        c=momentum.of_values.refresh(oracles.c, memory.c, x),
         J=J,
     )
 
@@ -144,7 +144,7 @@ def _with_values(
     def values(at: Vector) -> Vector:
         return oracles.c(at) if momentum.full else oracles.sampled_c(at, batch)
 
-    u, c = momentum.tracker.update(values, memory.c, x, weight(alpha, memory))
+    u, c = momentum.of_values.update(values, memory.c, x, weight(alpha, memory))
     if not oracles.terms.sampled.all():
         u = jnp.where(oracles.terms.sampled, u, values(x))
         c = c._replace(d=u)

@@ -38,6 +38,9 @@ PREFERRED = (
 )
 # What polishing may cost without success, in gradients: so many for each that the run's steps take,
 SHARE = 20
+# more where constraints are sampled, since a step then takes as long as a pass over hundreds of
+# times its rows;
+SAMPLED_SHARE = 400
 # and in any case this many divided by the number of variables: some ten seconds.
 LITTLE = 10**10
 EARLY = 0.5  # of the time that is left may be spent before the last steps: they come first
@@ -164,7 +167,8 @@ class Polishing:
         cls, oracles: Oracles, tol: float, budget: Budget | None = None, planned: float = np.inf
     ) -> Polishing:
         """`planned` are the gradients that the run's steps take, all of them."""
-        limited = max(SHARE * planned, LITTLE / oracles.structure.size)
+        share = SAMPLED_SHARE if oracles.samples_constraints else SHARE
+        limited = max(share * planned, LITTLE / oracles.structure.size)
         # Newton's method always arrives on a convex problem.
         affordable = np.inf if oracles.relaxable else limited
         return cls(oracles, tol, budget or Budget(), affordable)
@@ -191,7 +195,7 @@ class Polishing:
         if (k == done.tried and not last) or lacking:
             return done._replace(ended=lacking) if last else done
         attempts, found = [], dict(done.found)
-        patient = last or (k == 0 and self.oracles.convex)
+        patient = last or self.oracles.samples_constraints or (k == 0 and self.oracles.convex)
         budget = self.budget if last else self.budget.within(EARLY)
         for r in np.flatnonzero(~given_up).tolist():
             if r in found:

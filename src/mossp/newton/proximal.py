@@ -42,6 +42,8 @@ STEPS_TOGETHER = 100  # in one call of a program: an end of the budget is notice
 # nu is multiplied by RAISE, at most RAISES times, until a model's minimum leaves at most this part
 # of the violation: else it is too weak to pull towards the constraints.
 RAISES, RAISE, VIOLATION_LEFT = 4, 4, 0.1
+# Nor may it push a point that is feasible across a constraint: by this part of the way at most.
+PUSHED = 1e-2
 
 
 class Model(NamedTuple):
@@ -127,7 +129,8 @@ def minimum(
         model = Model(*(np.asarray(a, dtype) for a in parts))
         begin = Descent.begin(model.x, np.asarray(at.q, dtype))
         x, q, left = descend(search, model, begin, most if M.ndim else 1)
-        if left <= VIOLATION_LEFT * at.violation or not at.violation:
+        moved = float(np.linalg.norm(at.J @ (x - at.x)))
+        if left <= VIOLATION_LEFT * at.violation + PUSHED * moved:
             break
         penalty.require(RAISE * penalty.nu)
     return x, q
