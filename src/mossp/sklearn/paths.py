@@ -67,7 +67,7 @@ def path_of(params: Parameters, rows: Rows, lams: np.ndarray) -> Path:
         results: list[Result] = []
         for lam in lams.tolist():  # falling
             start = results[-1].x if results and np.isfinite(results[-1].fun) else None
-            results.append(rated({**params, "lam": lam}, rows, start))
+            results.append(rated({**params, "lam": lam}, rows, start, thorough=False))
             if results[-1].status is Status.INTERRUPTED:
                 break
         return Path(lams[: len(results)], results)

@@ -59,7 +59,9 @@ class Candidate(NamedTuple):
 # The search ---------------------------------------------------------------------------------------
 
 
-def rated(params: Parameters, rows: Rows, start: PyTree | None = None) -> Result:
+def rated(
+    params: Parameters, rows: Rows, start: PyTree | None = None, thorough: bool = True
+) -> Result:
     """The model with these parameters whose true rates on these rows meet their bounds.
 
     Parameters
@@ -70,6 +72,9 @@ def rated(params: Parameters, rows: Rows, start: PyTree | None = None) -> Result
         To fit to, weights with mean 1.
     start : pytree, optional
         Coefficients to start from.
+    thorough : bool
+        Whether other starts are tried where the first ones lead nowhere; a path, which has many
+        strengths, does without.
 
     Returns
     -------
@@ -109,7 +114,7 @@ def rated(params: Parameters, rows: Rows, start: PyTree | None = None) -> Result
     simple = [] if turned is None else [turned]  # points that come of thresholds alone
     starts = [alone.x if start is None else x0, *simple]
     nearest, best = first, None
-    for number in range(SHARPENED + len(WEAKER)):
+    for number in range(SHARPENED + len(WEAKER) if thorough else len(starts)):
         if best is not None:
             x = best.result.x
         elif number < SHARPENED:

@@ -28,7 +28,7 @@ def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
         extras.insert(1, rates_part(fitted))
     if fitted.search is not None:
         extras.append(path_part(fitted, fitted.search.path_))
-    elif fitted.estimator.regularizer != "none":
+    elif fitted.estimator.regularizer != "none" and rates_met(fitted):
         train = fitted.train
         strengths = regularization_path(
             fitted.estimator, train.X, train.y, sensitive=train.sensitive, lams=STRENGTHS
@@ -55,6 +55,11 @@ def asked_part(fitted: Fitted) -> Extra:
         rows.append(("positive coefficients", f"speak for {model.classes[1]}"))
     note = "Constraints are on the coefficients below."
     return Extra("What was asked for", ("", ""), rows, [], note)
+
+
+def rates_met(fitted: Fitted) -> bool:
+    """Whether the rates are met, if there are any: else those along a path are hardly."""
+    return bool(fitted.result.settings.get("rates", {}).get("met", True))
 
 
 def rates_part(fitted: Fitted) -> Extra:
