@@ -19,6 +19,8 @@ from mossp import rates
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV
 from mossp.sklearn.captured import captured
 
+pytestmark = pytest.mark.slow
+
 N = 900
 
 

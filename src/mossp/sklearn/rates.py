@@ -45,6 +45,7 @@ WEAKER = (0.1, 0.01)  # strengths of the regulariser from whose answers a search
 HOPELESS = 2  # solves in a row without a feasible point, after which another start is tried
 ROUGH = 1e-4  # the tolerance of a fit that only serves as a start
 MIXED = (0.01, 0.1)  # shares of a denser model
+NARROW = 1e-7
 LOOSE = 0.02  # by which the other end of a bound is let go while one end is held
 
 
@@ -54,6 +55,7 @@ class Candidate(NamedTuple):
     result: Result
     sight: Sight
     temperature: float
+    slack: float = 0.0  # the largest of an active bound, in units of what may be spared
 
 
 # The search ---------------------------------------------------------------------------------------
@@ -99,10 +101,12 @@ def rated(
     free = dataclasses.replace(problem, data=data)
     spent = Spent()
     alone = spent.on(solve(free, x0, **settings))
+    if alone.status is Status.INTERRUPTED or not np.isfinite(alone.fun):
+        return alone
     temperature = WIDTH * spread_of(promise.scores(alone.x))
     first = Candidate(alone, promise.seen(alone.x, temperature), temperature)
-    if first.sight.met or alone.status is Status.INTERRUPTED or not np.isfinite(alone.fun):
-        return finished(promise, first, spent, first.sight.met)
+    if first.sight.met:
+        return finished(promise, first, spent, met=True)
 
     def bounded(shift: np.ndarray, temperature: float, x: PyTree) -> Problem:
         return with_constraint(free, Expected(promise.proxies(x, temperature, shift)))
@@ -113,6 +117,7 @@ def rated(
     turned = best_threshold(promise, alone.x, temperature)
     simple = [] if turned is None else [turned]  # points that come of thresholds alone
     starts = [alone.x if start is None else x0, *simple]
+    others = free.equality is not None or free.inequality is not None  # constraints beside rates
     nearest, best = first, None
     for number in range(SHARPENED + len(WEAKER) if thorough else len(starts)):
         if best is not None:
@@ -131,6 +136,7 @@ def rated(
         width = temperature / SHARPER ** min(number, SHARPENED - 1)
         seen, met, close = approach(solved, promise, x, width)
         nearest = min([nearest, *seen], key=lambda c: c.sight.excess.max())
+        met = [c for c in met if c.result.success or not others]
         best = min([c for c in (best, *met) if c is not None], key=worth, default=None)
         enough = close or (best is not None and number + 1 >= SHARPENED)
         if enough or spent.interrupted or promise.exact.all():
@@ -143,7 +149,8 @@ def rated(
             for x, sight in ((x, promise.seen(x, temperature)) for x in simple)
             if sight.met
         ]
-        best = min(standing, key=worth, default=None)
+        allowed = [c for c in standing if c.result.violation <= ROUNDING]
+        best = min(allowed, key=worth, default=None)
     return finished(promise, best or nearest, spent, best is not None)
 
 
@@ -171,9 +178,9 @@ def stood(
     return Candidate(result, sight, temperature)
 
 
-def worth(candidate: Candidate) -> tuple[bool, float]:
-    """Of points that meet all bounds: a certificate first, then a low objective."""
-    return (not candidate.result.success, candidate.result.fun)
+def worth(candidate: Candidate) -> tuple[bool, float, float]:
+    """Of points that meet all bounds: a certificate first, little slack, a low objective."""
+    return (not candidate.result.success, max(candidate.slack, 1.0), candidate.result.fun)
 
 
 def approach(
@@ -213,14 +220,15 @@ def approach(
             break
         before, sight = sight, promise.seen(result.x, temperature)
         x = result.x
-        seen.append(Candidate(result, sight, temperature))
+        active = active_rows(result, len(exact)) & ~exact
+        slack = np.where(active, -sight.excess / (sight.grains + SPARE), 0.0)
+        seen.append(Candidate(result, sight, temperature, float(slack.max())))
         infeasible = result.status is Status.INFEASIBLE_STATIONARY and not sight.met
         hopeless = hopeless + 1 if infeasible else 0
         if hopeless == HOPELESS or (infeasible and exact[sight.excess > ROUNDING].all()):
             break
-        active = active_rows(result, len(exact)) & ~exact
         held = np.where(active | active[other], active, sight.excess >= sight.excess[other])
-        if sight.met and (sight.excess[active] >= -(sight.grains + SPARE)[active]).all():
+        if sight.met and slack.max() <= 1:
             return seen, [c for c in seen if c.sight.met], True
         # How the true excess follows the smooth one, and what is too wide and what is not.
         moved = (sight.smooth - before.smooth) / sight.scale
@@ -235,7 +243,8 @@ def approach(
         low = np.where(active & ~wide, np.maximum(low, sight.smooth), low)
         crossed = low >= high  # rows move one another: what was seen holds no longer
         low, high = np.where(crossed, -np.inf, low), np.where(crossed, np.inf, high)
-        if (active & (high - low < 1e-7)).any():
+        wrong = (sight.excess > ROUNDING) | (slack > 1)
+        if (high - low < NARROW)[wrong].all():
             break  # between two answers next to each other lies one large step
     return seen, [c for c in seen if c.sight.met], False
 
