@@ -303,11 +303,10 @@ class Oracles(eqx.Module):
 
     # c on the rows of one step --------------------------------------------------------------
 
-    def sampled_c(self, x: Vector, batch: Rows) -> ConstraintValues:
-        """c with the values of the step's own rows in place of means over all."""
-        rows = [None if k is None else batch.values[k] for k in self.terms.numbers]
-        each = zip(self.terms.numbers, rows, strict=True)
-        return self.terms.joined([self.terms.on(k, x, some) for k, some in each])
+    def sampled_c(self, x: Vector, rows: tuple[Batch, ...]) -> ConstraintValues:
+        """c with means over some rows, by the number of their source, in place of all."""
+        on, numbers = self.terms.on, self.terms.numbers
+        return self.terms.joined([on(k, x, None if k is None else rows[k]) for k in numbers])
 
     def sampled_pull(self, x: Vector, q: Multipliers, batch: Rows | None) -> Vector:
         """J q of the constraints that are means over rows: over those of a step, or over all."""

@@ -146,12 +146,12 @@ def test_a_loss_that_is_nan_is_named_and_the_step_before_is_undone(momentum, mu)
     optimizer = MoSSP(model.parameters(), "mcp:0.2", **settings)
     *good, bad = bad_at(model, 5)
     for closure in good:
-        before, lam = model.x.detach().clone(), optimizer._lam
+        before, lam = model.x.detach().clone(), optimizer._constraints.lam
         optimizer.step(closure)
     damping = optimizer.damping
     with pytest.raises(ours.NonFiniteError, match=r"At step 5 the loss is nan: .* again those of"):
         optimizer.step(bad)
-    assert torch.equal(model.x, before) and torch.equal(optimizer._lam, lam)
+    assert torch.equal(model.x, before) and torch.equal(optimizer._constraints.lam, lam)
     assert optimizer.damping == pytest.approx(0.1 * damping)
     with pytest.raises(ours.NonFiniteError, match="the loss is nan: no step was taken"):
         optimizer.step(bad)

@@ -67,8 +67,8 @@ def test_multipliers_are_those_of_the_method_in_jax(momentum):
         **constrained(model, **VARYING),
     )  # fmt: skip
     np.testing.assert_allclose(run(model, optimizer), states.x, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(optimizer._lam, states.lam[-1], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(optimizer._weights, states.weights[-1], rtol=1e-12)
+    np.testing.assert_allclose(optimizer._constraints.lam, states.lam[-1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(optimizer._constraints.weights, states.weights[-1], rtol=1e-12)
     assert np.abs(states.lam).max() == 0.2  # the bound was met
     x = model.x.detach().numpy()
     c = np.append(x @ x - 1, W @ x - 0.1)
@@ -214,7 +214,7 @@ def test_a_resumed_run_is_the_unbroken_one_bit_for_bit(momentum, dtype):
     def go(model, optimizer, batches):
         for rows in batches:
             optimizer.step(closure_of(model, rows))
-        return torch.cat([model.x, optimizer._lam]).detach()
+        return torch.cat([model.x, optimizer._constraints.lam]).detach()
 
     model, optimizer = start()
     go(model, optimizer, ROWS[:20])

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import mossp.torch as ours
-from mossp.torch import MoSSP
-from tests.torch.models import ROWS, Model, closure_of, constrained
+from mossp.torch import Expected, MoSSP
+from tests.torch.models import ROWS, Model, X, Y, closure_of, constrained, sphere
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,37 @@ def trained(wrap, part):
         optimizer = MoSSP(whole.parameters(), "l1-l2:0.1", **settings)
         for rows in ROWS:
             optimizer.step(closure_of(whole, rows[part]))
-        ends[momentum] = torch.cat([model.x, optimizer._lam]).tolist()
+        ends[momentum] = torch.cat([model.x, optimizer._constraints.lam]).tolist()
+    return ends
+
+
+def trained_on_data(wrap, part, process=0):
+    """The same under a constraint on data, of which every process has a part of every batch."""
+    data = [(torch.tensor(X[rows]), torch.tensor(Y[rows])) for rows in ROWS[::-1]]
+    ends = {}
+    for momentum in ("polyak", "recursive"):
+        model = Model()
+        whole = wrap(model)
+
+        def over(batch, model=model):
+            rows, labels = batch
+            each = torch.nn.functional.softplus(-labels * (rows @ model.x))
+            return {"loss": each.mean() - 0.2, "square": (rows @ model.x).square().mean() - 1}
+
+        loaders = [[(A[part], b[part]) for A, b in data[i:]] for i in range(2)]
+        given = {"data": Expected(over, *loaders), "norm": lambda model=model: sphere(model)}
+        settings = {"momentum": momentum, "mu": 0.02, "multipliers": True}
+        optimizer = MoSSP(whole.parameters(), "l1-l2:0.1", inequality=given, **settings)
+        for rows in ROWS:
+            optimizer.step(closure_of(whole, rows[part]))
+        own, found = optimizer._constraints, optimizer.evaluate()
+        values = found.values["inequality"]["data"].values()
+        ends[momentum] = torch.cat([model.x, own.lam, own.u, torch.stack([*values])]).tolist()
+        loaders[1][len(ROWS) % 49] = torch.tensor(X) * (np.nan if process else 1), torch.tensor(Y)
+        try:  # one process has the NaN
+            optimizer.step(closure_of(whole, ROWS[0]))
+        except ours.NonFiniteError as error:
+            ends[f"said, {momentum}"] = str(error)
     return ends
 
 
@@ -40,6 +70,7 @@ def train(rank, port, queue):
     )  # fmt: skip
     wrap = torch.nn.parallel.DistributedDataParallel
     ends = trained(wrap, slice(2 * rank, 2 * rank + 2))
+    ends["data"] = trained_on_data(wrap, slice(2 * rank, 2 * rank + 2), rank)
     model = Model()
     whole = wrap(model)
     optimizer = MoSSP(whole.named_parameters())
@@ -76,3 +107,7 @@ def test_processes_agree_and_follow_one_on_the_joint_batch():
     assert ends[0]["restored"] == ends[0]["before"]
     for momentum, alone in trained(lambda model: model, slice(None)).items():
         np.testing.assert_allclose(ends[0][momentum], alone, rtol=0, atol=1e-12)
+    for momentum, alone in trained_on_data(lambda model: model, slice(None)).items():
+        np.testing.assert_allclose(ends[0]["data"][momentum], alone, rtol=0, atol=1e-12)
+        said = ends[0]["data"][f"said, {momentum}"]
+        assert "At step 50 inequality['data']['loss'] is nan" in said

@@ -69,7 +69,7 @@ def fresh_constraints(
             draw = jax.tree.map(lambda d: d[k * length + j], draws)
             rows = oracles.steps.batch(draw, batch_size)
             pulled = oracles.sampled_pull(x, jnp.where(endless, q, 0.0), rows)
-            return total[0] + oracles.sampled_c(x, rows), total[1] + pulled
+            return total[0] + oracles.sampled_c(x, rows.values), total[1] + pulled
 
         zero = jnp.zeros(oracles.m, x.dtype), jnp.zeros_like(x)
         c, Jq = jax.lax.fori_loop(0, length, add, zero)

@@ -22,6 +22,7 @@ from mossp.methods.spd import SPD
 from mossp.methods.spdc import SPDC
 from mossp.methods.sqp_dc import SQPDC
 from mossp.methods.ssdc import SSDC
+from mossp.methods.ssl_alm import SSLALM
 from mossp.oracles import Oracles
 
 METHODS: dict[str, Callable[[], Method]] = {
@@ -42,6 +43,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "clcdc-alm": CLCDC,
     "imba-dc": IMBA,
     "scp-ls": lambda: IMBA(inexact=False),
+    "ssl-alm": SSLALM,
 }
 
 
@@ -65,6 +67,7 @@ __all__ = [
     "SPDC",
     "SQPDC",
     "SSDC",
+    "SSLALM",
     "About",
     "GrowingPenalty",
     "Method",

@@ -142,7 +142,7 @@ def _with_values(
     d, f = momentum.update(gradient(momentum, oracles, batch), memory.f, x, alpha)
 
     def values(at: Vector) -> Vector:
-        return oracles.c(at) if momentum.full else oracles.sampled_c(at, batch)
+        return oracles.c(at) if momentum.full else oracles.sampled_c(at, batch.values)
 
     u, c = momentum.of_values.update(values, memory.c, x, weight(alpha, memory))
     if not oracles.terms.sampled.all():

@@ -204,7 +204,7 @@ def compile_steps(oracles: Oracles, x: AnyVector, budget: Budget) -> None:
 
 def with_least_multipliers(search: Search, at: Evaluation, t: float) -> Evaluation:
     """x with its least-squares multipliers, which nu then exceeds."""
-    q = search.kkt.multipliers(at)
+    q = search.kkt.multipliers(at, t)
     search.penalty.require(MARGIN * float(np.abs(q).max(initial=0.0)))
     return search.kkt.with_multipliers(at, q, t)
 

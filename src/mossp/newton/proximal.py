@@ -43,7 +43,7 @@ STEPS_TOGETHER = 100  # in one call of a program: an end of the budget is notice
 # of the violation: else it is too weak to pull towards the constraints.
 RAISES, RAISE, VIOLATION_LEFT = 4, 4, 0.1
 # Nor may it push a point that is feasible across a constraint: by this part of the way at most.
-PUSHED = 1e-2
+PUSHED = 0.3
 
 
 class Model(NamedTuple):

@@ -122,9 +122,13 @@ class KKT:
     def with_t(self, at: Evaluation, t: float) -> Evaluation:
         return self.with_multipliers(at, at.q, t)
 
-    def multipliers(self, at: Evaluation) -> np.ndarray:
-        """Those that leave least of grad f + J'q + dh - dg over the nonzero entries of x."""
-        rows = at.is_equality | (at.c >= -ACTIVE)
+    def multipliers(self, at: Evaluation, t: float = 0.0) -> np.ndarray:
+        """Those that leave least of grad f + J'q + dh - dg over the nonzero entries of x.
+
+        Of constraints that are active, or that a gradient step of length t might cross.
+        """
+        reach = t * np.linalg.norm(at.gradient) * np.linalg.norm(at.J, axis=1)
+        rows = at.is_equality | (at.c >= -np.maximum(ACTIVE, reach))
         support = at.x != 0
         q = np.zeros(len(at.c))
         if not rows.any() or not support.any():

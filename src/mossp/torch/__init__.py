@@ -21,7 +21,8 @@ unless multipliers are asked for: then, as in `mossp.MoSSPAL`, ::
     lam+ = lam + dual rho w c(x+), kept within +-bound    (inequalities: [.]_+)
 
 and w multiplies rho in q too: `w = max_i ||J_i||^2 / ||J_j||^2` makes the rows of J equally long at
-the first step, which costs a backward pass a constraint, once.
+the first step, which costs a backward pass a constraint, once. Constraints that are means over
+data, of which a step sees a mini-batch, are `Expected`: c(x) is tracked, and J q is part of d.
 
 Examples
 --------
@@ -51,7 +52,9 @@ try:
 except ImportError:
     raise ImportError("mossp.torch needs PyTorch: pip install 'mossp[torch]'") from None
 
+from mossp.torch.evaluation import Evaluation
+from mossp.torch.expected import Expected
 from mossp.torch.finite import NonFiniteError
 from mossp.torch.optimizer import MoSSP
 
-__all__ = ["MoSSP", "NonFiniteError"]
+__all__ = ["Evaluation", "Expected", "MoSSP", "NonFiniteError"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mossp._base.printing import shown
-from mossp.torch.vectors import Tensor, gradient, leaves, working
+from mossp.torch.vectors import Pull, Tensor, working
 
 
 class NonFiniteError(FloatingPointError):
@@ -37,6 +37,7 @@ class Numbers(NamedTuple):
     params: list[Tensor]
     fresh: list[Tensor]  # those of params that no step has made, or a step has rounded
     constraints: list[Tensor]  # c(x) and J(x) q
+    before: list[Tensor]  # J(x_before; B) q_before
     gradients: list[Tensor]
     old: list[Tensor]  # d - gf(x_before; B)
     loss: list[Tensor]
@@ -65,10 +66,24 @@ def number(loss: Any) -> list[Tensor]:
     return [loss.detach()] if isinstance(loss, torch.Tensor) and loss.is_floating_point() else []
 
 
+def parameter_names(groups: list[dict[str, Any]]) -> dict[Tensor, str]:
+    return {
+        p: f"parameter {shown(name)}"
+        for group in groups
+        for name, p in zip(group.get("param_names", itertools.count()), group["params"])  # noqa: B905
+    }
+
+
 def culprit(
-    numbers: Numbers, names: Mapping[Tensor, str], constraints: list[tuple[str, Tensor]]
+    numbers: Numbers,
+    names: Mapping[Tensor, str],
+    constraints: Iterable[tuple[str, Tensor]],
+    rows: Iterable[tuple[str, Pull]],
 ) -> str | None:
-    """What is NaN or infinite, by name: first what the rest comes from."""
+    """What is NaN or infinite, by name: first what the rest comes from.
+
+    `constraints` are their values, `rows` their gradients, which are computed only if needed.
+    """
     by = [f"the gradient of the loss by {names[p]}" for p in numbers.params]
     return (
         not_finite((names[p], p) for p in numbers.params)
@@ -76,10 +91,8 @@ def culprit(
         or not_finite(("the loss", value) for value in numbers.loss)
         or not_finite(zip(by, numbers.gradients, strict=True))
         or not_finite(("the gradient of the loss at the point before", t) for t in numbers.old)
-        or (
-            not_finite(("", t) for t in numbers.constraints)
-            and row_not_finite(constraints, numbers.params)
-        )
+        or (not_finite(("", t) for t in numbers.constraints) and row_not_finite(rows))
+        or not_finite(("the gradient of a constraint before", t) for t in numbers.before)
     )
 
 
@@ -93,28 +106,20 @@ def not_finite(named: Iterable[tuple[str, Tensor]]) -> str | None:
     return None
 
 
-def named_constraints(values: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
-    """The tensors of c_E and c_I, under the names by which the user would find them."""
-    return [
-        (f"{kind}[{shown(key)}]", leaf) if isinstance(value, Mapping) else (kind, leaf)
-        for kind, value in values.items()
-        for key, leaf in zip(
-            value if isinstance(value, Mapping) else [0], leaves(value), strict=True
-        )
-    ]
-
-
-def row_not_finite(named: list[tuple[str, Tensor]], params: list[Tensor]) -> str:
+def row_not_finite(rows: Iterable[tuple[str, Pull]]) -> str:
     """The constraint whose gradient is not finite; if there is none, their sum has overflowed."""
-    for name, leaf in named:
-        for e in torch.eye(leaf.numel()).to(leaf) if leaf.requires_grad else []:
-            row = gradient(leaf, params, e.view(leaf.shape), retain_graph=True)
-            if not_finite(("", t) for t in row):
-                i = e.view(leaf.shape).nonzero()[0].tolist()
-                return f"the gradient of {name}{i or ''} is not finite"
+    for name, row in rows:
+        if not_finite(("", t) for t in row):
+            return f"the gradient of {name} is not finite"
     return "the gradient of the penalty is infinite"
 
 
-def several_processes() -> bool:
-    dist = torch.distributed
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+def sentence(step: int, what: str, moved: bool, by_itself: bool) -> str:
+    """What a NonFiniteError says; `by_itself` if the steps to come are shorter anyway."""
+    if not moved:
+        return f"At step {step} {what}: no step was taken."
+    remedy = "go on, with shorter steps" if by_itself else "take a smaller lr or rho"
+    return (
+        f"At step {step} {what}: the parameters are again those of the step before, the last at "
+        f"which all was finite. Look for it in this mini-batch, or {remedy}."
+    )

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
-from mossp._base.printing import shown
 from mossp.schedules import Schedule
+from mossp.torch.constraints import Constraints, Pulls
 from mossp.torch.damping import AFTER_FAILURE, damped
+from mossp.torch.evaluation import Evaluation, evaluated
 from mossp.torch.finite import (
     NonFiniteError,
     Numbers,
     culprit,
-    named_constraints,
     number,
-    several_processes,
+    parameter_names,
+    sentence,
     suspicious,
 )
+from mossp.torch.given import Constraint
 from mossp.torch.parameters import (
     DEFAULTS,
-    check_constraint,
     check_group,
     checked,
     chosen,
@@ -30,31 +30,23 @@ from mossp.torch.parameters import (
     now,
     one_of,
 )
+from mossp.torch.processes import several_processes
 from mossp.torch.vectors import (
-    Tensor,
+    Pull,
     Vector,
     assign,
     entries,
-    equal_rows,
-    gradient,
-    joined,
-    leaves,
-    norm,
+    in_working_precision,
     random_state,
     set_random_state,
-    split,
-    working,
+    shared_out,
 )
-
-Constraint = Callable[[], Any]  # the values of constraints: a tensor, or a dict of tensors
 
 KEYS = "params", "regularizer", "mu", "lr", "beta"  # of a group, as the user writes it
 ALSO = "param_names", "name", "initial_lr", "damped"  # of torch, its schedulers and a group of ours
 OWN = (  # what a copy needs besides what torch copies
-    "rho", "alpha", "damping", "_given", "_recursive", "_constraints", "_dual", "_bound", "_lam",
-    "_lam_before", "_weights", "_k",
+    "rho", "alpha", "damping", "_given", "_recursive", "_constraints", "_k",
 )  # fmt: skip
-DUALS = "lam", "lam_before", "weights"
 UNSAVED = "regularizer", "mu", "damped"  # kept from the optimiser that loads a state: no numbers
 
 
@@ -69,9 +61,9 @@ class MoSSP(torch.optim.Optimizer):
     regularizer : str or Regularizer, optional
         Of all entries of a group together as one vector: a regulariser or its name ("l1:0.01");
         None for nothing, as suits biases.
-    equality, inequality : callable, optional
+    equality, inequality : callable, Expected or dict of these, optional
         Closures without arguments that return `c_E` and `c_I`: a tensor or a dict of them, equal on
-        all processes (call ddp.module in them, not ddp).
+        all processes (call ddp.module in them, not ddp); or means over data, see Expected.
     momentum : {"recursive", "polyak"}
         "recursive": two calls of the closure a step, on the same random numbers; "polyak": one
         call, or gradients that are there already and no closure.
@@ -141,18 +133,16 @@ class MoSSP(torch.optim.Optimizer):
         self._given = chosen(given, schedule)
         self.rho, self.alpha = (now(name, self._given[name], 0) for name in ("rho", "alpha"))
         self._recursive = momentum == "recursive"
-        self._constraints = {"equality": equality, "inequality": inequality}
-        self._dual = checked("dual", dual) if multipliers else None
-        self._bound = checked("bound", bound)
-        self._lam: Tensor = None  # the multipliers and the weights w, from the first step on
-        self._lam_before: Tensor = None
-        self._weights: Tensor = None
         self.damping = 1.0  # of lr, in the groups whose mu is left out
         self._k = 0
         self._vectors: dict[int, Vector] = {}
         super().__init__(params, {"regularizer": regularizer, "beta": beta})
-        for name, constraint in self._constraints.items():
-            check_constraint(name, constraint)
+        self._constraints = Constraints(
+            {"equality": equality, "inequality": inequality},
+            self._recursive,
+            dual=checked("dual", dual) if multipliers else None,
+            bound=checked("bound", bound),
+        )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group as torch's optimisers do; its d starts at its first step."""
@@ -199,25 +189,39 @@ class MoSSP(torch.optim.Optimizer):
             )
         vectors = [self._vector(group) for group in self.param_groups]
         self._set_parameters()
-        old = self._old_gradients(vectors, closure)
+        self._constraints.look()
+        old = self._look_back(vectors, closure)
         loss = self._loss(closure)
-        c, pulls = self._pulls(vectors)
+        params = [p for v in vectors for p in v.params]
+        pulls = self._constraints.now(params, self.rho, self.alpha)
         self._check_finite(
             vectors,
             Numbers(
-                params=[p for v in vectors for p in v.params],
+                params=params,
                 fresh=[p for v in vectors for p in v.fresh()],
-                constraints=[*c, *entries(pulls)],
+                constraints=entries([pulls.c, pulls.exact, pulls.sampled]),
+                before=entries([pulls.before]),
                 gradients=[g for v in vectors for g in v.gradients()],
                 old=entries(old),
                 loss=number(loss),
             ),
         )
+        self._constraints.accept()
+        self._move(vectors, old, pulls)
+        self._constraints.ascend(self.rho, self.alpha)
+        self._k += 1
+        return loss
+
+    def _move(self, vectors: list[Vector], old: list[Pull | None], pulls: Pulls) -> None:
+        """d, S, and the proximal steps of every group."""
         work = []
-        for group, vector, before, pull in zip(self.param_groups, vectors, old, pulls, strict=True):
+        parts = (shared_out(pull, vectors) for pull in pulls[1:])
+        for group, vector, change, exact, sampled, before in zip(
+            self.param_groups, vectors, old, *parts, strict=True
+        ):
             if vector.params:
-                vector.estimate(self.alpha, before)
-                work.append((group, vector, vector.direction(pull)))
+                vector.estimate(self.alpha, change, sampled, before)
+                work.append((group, vector, vector.direction(exact)))
         self.damping = damped(
             self.damping,
             [v.compare(S, group["lr"], group["beta"]) for group, v, S in work if group["damped"]],
@@ -226,12 +230,6 @@ class MoSSP(torch.optim.Optimizer):
             mu = group["lr"] * (self.damping if group["damped"] else 1.0)
             vector.move(S, group["regularizer"], mu, group["beta"])
             vector.record(self.state)
-        if self._dual is not None and self._lam is not None:
-            lam = self._lam + self._dual * self.rho * self._weights * self._c()
-            self._lam_before = self._lam
-            self._lam = self._positive_part(lam).clamp(-self._bound, self._bound)
-        self._k += 1
-        return loss
 
     def _vector(self, group: dict[str, Any]) -> Vector:
         """The group's vector, from the last step if parameters and state are still the same."""
@@ -262,7 +260,7 @@ class MoSSP(torch.optim.Optimizer):
             raise ValueError("No parameter has a gradient: was backward called on the loss?")
         return loss
 
-    def _old_gradients(self, vectors: list[Vector], closure: Any) -> list[list[Tensor] | None]:
+    def _look_back(self, vectors: list[Vector], closure: Any) -> list[Pull | None]:
         """d - gf(x_before; B), for recursive momentum; the parameters are left at x."""
         if not self._recursive or all(len(v.new) == len(v.params) for v in vectors):
             return [None] * len(vectors)
@@ -272,7 +270,8 @@ class MoSSP(torch.optim.Optimizer):
             for v in vectors:
                 assign(v.params, v.before)
             self._loss(closure)
-            changes: list[list[Tensor] | None] = [v.change() for v in vectors]
+            changes: list[Pull | None] = [v.change() for v in vectors]
+            self._constraints.look_back([p for v in vectors for p in v.params])
         finally:
             for v, x in zip(vectors, here, strict=True):
                 assign(v.params, x)
@@ -286,75 +285,64 @@ class MoSSP(torch.optim.Optimizer):
         # A process that stops for a loss that it alone has seen would leave the others waiting.
         if not suspicious(numbers._replace(loss=[]) if several_processes() else numbers):
             return
-        names = {
-            p: f"parameter {shown(name)}"
-            for group in self.param_groups
-            for name, p in zip(group.get("param_names", itertools.count()), group["params"])  # noqa: B905
-        }
-        with torch.enable_grad():
-            what = culprit(numbers, names, named_constraints(self._values()))
+        constraints = self._constraints
+        what = culprit(
+            numbers,
+            parameter_names(self.param_groups),
+            constraints.named(),
+            constraints.named_rows(numbers.params),
+        )
         if what is None:
             return
         moved = [v.undo() for v in vectors]
-        self._lam = self._lam_before
-        if not any(moved):
-            raise NonFiniteError(f"At step {self._k} {what}: no step was taken.")
-        self.damping *= AFTER_FAILURE
-        given = not all(group["damped"] for group in self.param_groups)
-        remedy = "take a smaller lr or rho" if given else "go on, with shorter steps"
-        raise NonFiniteError(
-            f"At step {self._k} {what}: the parameters are again those of the step before, the "
-            f"last at which all was finite. Look for it in this mini-batch, or {remedy}."
-        )
+        constraints.undo()
+        if any(moved):
+            self.damping *= AFTER_FAILURE
+        by_itself = all(group["damped"] for group in self.param_groups)
+        raise NonFiniteError(sentence(self._k, what, any(moved), by_itself))
 
     # Constraints ------------------------------------------------------------------------------
 
-    def _values(self) -> dict[str, Any]:
-        return {name: c() for name, c in self._constraints.items() if c is not None}
-
-    def _c(self) -> Tensor:
-        """(c_E(x), c_I(x)) as one vector."""
-        parts = {name: leaves(value) for name, value in self._values().items()}
-        self._m_E = sum(leaf.numel() for leaf in parts.get("equality", []))
-        return joined([t for part in parts.values() for t in part])
-
-    def _positive_part(self, c: Tensor) -> Tensor:
-        """(c_E, [c_I]_+), and likewise for multipliers, which are nonnegative on c_I."""
-        return torch.cat([c[: self._m_E], c[self._m_E :].clamp(min=0.0)])
-
-    def _q(self, c: Tensor) -> Tensor:
-        if self._dual is None or self._lam is None:
-            return self._positive_part(self.rho * c)
-        return self._positive_part(self._lam + self.rho * self._weights * c)
-
-    def _pulls(self, vectors: list[Vector]) -> tuple[list[Tensor], list[list[Tensor] | None]]:
-        """c(x) and J(x) q, by one backward pass that fires no hooks of DistributedDataParallel."""
-        params = [p for v in vectors for p in v.params]
-        if not any(self._constraints.values()) or not params:
-            return [], [None] * len(vectors)
-        with torch.enable_grad():
-            c = self._c()
-        if self._dual is not None and self._lam is None:
-            self._lam, self._weights = torch.zeros_like(c), equal_rows(c, params)
-        pulls = iter(gradient(c, params, self._q(c.detach())))
-        return [c.detach()], [[next(pulls) for _ in v.params] for v in vectors]
-
     @torch.no_grad()
     def violation(self) -> float:
-        """`||(c_E(x), [c_I(x)]_+)||` at the current point."""
-        return float(norm(self._positive_part(self._c())))
+        """`||(c_E(x), [c_I(x)]_+)||` at the current point.
+
+        For an Expected, as its values are tracked: those of the last step's point; `evaluate` looks
+        at all of the data.
+        """
+        return self._constraints.violation()
 
     @property
     def multipliers(self) -> dict[str, Any]:
         """`q = lam + rho c(x)` at the current point, under the names that the closures use."""
         with torch.no_grad():
-            values, c = self._values(), self._c()
-        like = [leaf for value in values.values() for leaf in leaves(value)]
-        parts = iter(split(self._q(c), like))
-        return {
-            name: {key: next(parts) for key in value} if isinstance(value, Mapping) else next(parts)
-            for name, value in values.items()
-        }
+            return self._constraints.multipliers(self.rho)
+
+    @torch.no_grad()
+    def evaluate(
+        self, loader: Iterable[Any] | Mapping[Any, Any] | None = None, *, draws: int = 100
+    ) -> Evaluation:
+        """The constraints at the current point over all of the data, with standard errors.
+
+        Every batch counts by its rows. The random numbers to come are left as they are, and the
+        model in the mode that it is in: call `model.eval()` before, if it has such layers.
+
+        Parameters
+        ----------
+        loader : iterable or dict, optional
+            Of batches such as every Expected takes, perhaps of other data than those of training; a
+            dict of them by the names of the constraints. Left out, one epoch of `values`, or of
+            their loader.
+        draws : int
+            How often an Expected without a loader is called.
+
+        Returns
+        -------
+        Evaluation
+            With `values`, `errors` and `violation`. In several processes, all of which must call
+            it, over the rows of all of them.
+        """
+        return evaluated(self._constraints, loader, draws)
 
     # The state --------------------------------------------------------------------------------
 
@@ -364,9 +352,8 @@ class MoSSP(torch.optim.Optimizer):
         for group in saved["param_groups"]:
             for key in UNSAVED:
                 del group[key]
-        own = {name: getattr(self, f"_{name}") for name in ("k", *DUALS)}
         numbers = {name: getattr(self, name) for name in ("rho", "alpha", "damping")}
-        return {**saved, "mossp": {**own, **numbers}}
+        return {**saved, "mossp": {"k": self._k, **numbers, **self._constraints.state_dict()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if "mossp" not in state_dict:
@@ -375,21 +362,11 @@ class MoSSP(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         for group, own in zip(self.param_groups, unsaved, strict=True):
             group.update(own)
-        # torch has made the dtype of the state that of the parameters; ours may be finer.
-        ids = itertools.chain.from_iterable(g["params"] for g in state_dict["param_groups"])
-        params = (p for group in self.param_groups for p in group["params"])
-        for i, p in zip(ids, params, strict=True):
-            if i in state_dict["state"]:
-                self.state[p] = {
-                    name: value.to(p.device, working(p).dtype, copy=True)
-                    for name, value in state_dict["state"][i].items()
-                }
+        self.state.update(in_working_precision(self.param_groups, state_dict))
         own = state_dict["mossp"]
         self._k, self.rho, self.alpha = own["k"], own["rho"], own["alpha"]
-        self.damping = own.get("damping", 1.0)  # states of 0.1.0 have neither this
-        for name in DUALS:  # nor the lam before
-            value = own.get(name, own["lam"])
-            setattr(self, f"_{name}", None if value is None else value.clone())
+        self.damping = own.get("damping", 1.0)  # states of 0.1.0 do not have it
+        self._constraints.load_state_dict(own)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in OWN}}

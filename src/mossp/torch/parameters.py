@@ -12,7 +12,7 @@ import torch
 
 from mossp import regularizers
 from mossp.schedules import Schedule
-from mossp.torch.vectors import joined, leaves, proximal
+from mossp.torch.vectors import joined, proximal
 
 DEFAULTS = {"mu": 1e-2, "rho": 10.0, "alpha": 0.1}
 RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
@@ -113,16 +113,3 @@ def check_group(group: dict[str, Any]) -> None:
                     f"{group['regularizer']!r} does not fit: its proximal maps must turn a "
                     f"{v.dtype} tensor of {len(v)} entries into another one."
                 )
-
-
-def check_constraint(name: str, constraint: Any) -> None:
-    if constraint is None:
-        return
-    if not callable(constraint):
-        raise ValueError(f"{name} must be a function without arguments, but it is {constraint!r}.")
-    with torch.enable_grad():
-        values = leaves(constraint())
-    if not all(isinstance(value, torch.Tensor) for value in values):
-        raise ValueError(f"{name} must return a tensor or a dict of tensors.")
-    if not any(value.requires_grad for value in values):
-        raise ValueError(f"{name} depends on no parameter that is trained.")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
+from mossp._base.printing import shown
 from mossp.torch.damping import Seen
 
 Tensor = Any  # a torch.Tensor
+Pull = list[Tensor]  # J q, in the shapes of the parameters
 
 
 class Vector:
@@ -75,10 +78,21 @@ class Vector:
             change[i].zero_()
         return list(change)
 
-    def estimate(self, alpha: float, change: list[Tensor] | None) -> None:
-        """The new d, from the gradients at x and, if recursive, the change of d before."""
+    def estimate(
+        self, alpha: float, change: list[Tensor] | None, pull: Pull | None, before: Pull | None
+    ) -> None:
+        """The new d, from the gradients at x and, if recursive, the change of d before.
+
+        J q of expected constraints, at x and at the point before, is part of the gradients.
+        """
         gradients = self.gradients()
+        if pull is not None:
+            gradients = list(torch._foreach_add(gradients, pull))
         if change is not None:
+            if before is not None:
+                torch._foreach_sub_(change, before)
+                for i in self.new:
+                    change[i].zero_()
             assign(self.d_views, gradients)
             torch._foreach_add_(self.d_views, change, alpha=1 - alpha)
             return
@@ -86,7 +100,7 @@ class Vector:
             self.d_views[i].copy_(gradients[i])
         torch._foreach_lerp_(self.d_views, gradients, alpha)
 
-    def direction(self, pull: list[Tensor] | None) -> Tensor:
+    def direction(self, pull: Pull | None) -> Tensor:
         """S = d + J(x) q."""
         if pull is None:
             return self.d
@@ -117,6 +131,26 @@ class Vector:
             self.views["z"] = split(x, self.params)
         else:
             self.z.sub_(y - x, alpha=beta)
+
+
+def shared_out(pull: Pull | None, vectors: list[Vector]) -> list[Pull | None]:
+    """The parts of J q that belong to the parameters of each vector."""
+    parts = iter(pull or [])
+    return [None if pull is None else [next(parts) for _ in v.params] for v in vectors]
+
+
+def in_working_precision(groups: list[dict[str, Any]], saved: dict[str, Any]) -> dict[Any, Any]:
+    """The state of every parameter as it was saved, of which torch changes the dtype."""
+    ids = itertools.chain.from_iterable(group["params"] for group in saved["param_groups"])
+    params = (p for group in groups for p in group["params"])
+    return {
+        p: {
+            name: value.to(p.device, working(p).dtype, copy=True)
+            for name, value in saved["state"][i].items()
+        }
+        for i, p in zip(ids, params, strict=True)
+        if i in saved["state"]
+    }
 
 
 # Tensors --------------------------------------------------------------------------------------
@@ -159,15 +193,18 @@ def proximal(reg: Any, v: Tensor, z: Tensor, mu: float) -> tuple[Tensor, Tensor]
 
 def gradient(c: Tensor, params: list[Tensor], q: Tensor, **keep: Any) -> list[Tensor]:
     """J q in the shapes of the parameters."""
+    if not c.requires_grad:  # what a mini-batch says does not depend on them
+        return [working(torch.zeros_like(p)) for p in params]
     parts = torch.autograd.grad(c, params, q, allow_unused=True, **keep)
     pairs = zip(parts, params, strict=True)
     return [working(torch.zeros_like(p) if part is None else part) for part, p in pairs]
 
 
-def equal_rows(c: Tensor, params: list[Tensor]) -> Tensor:
+def equal_rows(rows: Iterable[list[Tensor]]) -> Tensor:
     """max_i ||J_i||^2 / ||J_j||^2; 1 where a row vanishes."""
-    rows = (gradient(c, params, e, retain_graph=True) for e in torch.eye(len(c)).to(c))
-    squares = torch.stack([sum(part.square().sum() for part in row) for row in rows])
+    squares = joined([sum(part.square().sum() for part in row) for row in rows])
+    if not len(squares):
+        return squares
     return torch.where(squares > 1e-16 * squares.max(), squares.max() / squares, 1.0)
 
 
@@ -178,6 +215,13 @@ def entries(parts: list[list[Tensor] | None]) -> list[Tensor]:
 def leaves(value: Any) -> list[Tensor]:
     """The tensors of a tensor or of a dict of them."""
     return list(value.values()) if isinstance(value, Mapping) else [value]
+
+
+def named_leaves(name: str, value: Any) -> list[tuple[str, Tensor]]:
+    """The same, under the names by which the user would find them."""
+    if not isinstance(value, Mapping):
+        return [(name, value)]
+    return [(f"{name}[{shown(key)}]", leaf) for key, leaf in value.items()]
 
 
 def random_state() -> list[Tensor]:
