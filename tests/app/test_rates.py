@@ -1,6 +1,7 @@
 """`mossp fit --rate`: what is asked, reached, printed, kept and shown."""
 
 import csv
+import functools
 import json
 
 import matplotlib
@@ -9,6 +10,7 @@ import pytest
 
 from mossp.app import cli, preparation
 from mossp.app.model import Model
+from mossp.sklearn import PathCV
 
 pytestmark = pytest.mark.slow
 
@@ -76,7 +78,9 @@ def test_rates_that_are_not_met_end_with_another_code(capsys):
     assert model.certified is False and "test" not in model.about["rates"]["fpr <= 0.01"]
 
 
-def test_a_strength_is_chosen_under_rates_and_a_column_is_protected(capsys):
+def test_a_strength_is_chosen_under_rates_and_a_column_is_protected(capsys, monkeypatch):
+    monkeypatch.setattr("mossp.app.fitting.fit.FOLDS", 2)
+    monkeypatch.setattr("mossp.app.fitting.fit.PathCV", functools.partial(PathCV, lams=3))
     code, *_ = run(capsys, "fit", "data.csv", "--target", "label", "--sensitive", "the sex",
                    "--regularizer", "l1", "--rate", "|selection['the sex'=f] - "
                    "selection['the sex'=m]| <= 0.05", "--no-report", "--test", "0")  # fmt: skip
