@@ -301,7 +301,7 @@ def test_steps_follow_the_formulas_of_the_tracked_augmented_lagrangian():
         v = z - mu * (d + p)
         before, x = x, np.sign(v) * np.maximum(np.abs(v) - mu * lam0, 0.0)
         z = x
-        lam = max(lam + dual * rho * u, 0.0)
+        lam = max(lam + alpha * dual * rho * u, 0.0)
     np.testing.assert_allclose(found.x, x, rtol=1e-10)
 
 
