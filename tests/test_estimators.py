@@ -114,7 +114,7 @@ def test_svrg_at_its_anchor_is_the_full_gradient():
     oracles = problem().oracles(np.zeros(n))
     momentum, (xs, rows, _, d) = mossp.SVRG(), path()
     apply = update(momentum)
-    memory = momentum.refresh(oracles, momentum.init(d, xs[0]), jnp.asarray(xs[1]))
+    memory = momentum.refresh(oracles.full_gradient, momentum.init(d, xs[0]), jnp.asarray(xs[1]))
     np.testing.assert_array_equal(memory.w, xs[1])
     full = numpy_gradient(xs[1], np.arange(N))
     np.testing.assert_allclose(memory.G, full, rtol=1e-12)
@@ -129,7 +129,7 @@ def test_svrg_at_its_anchor_is_the_full_gradient():
 def test_svrg_is_unbiased_over_all_batches(size):
     oracles = problem().oracles(np.zeros(n))
     momentum, (xs, _, _, d) = mossp.SVRG(), path()
-    memory = momentum.refresh(oracles, momentum.init(d, xs[0]), jnp.asarray(xs[1]))
+    memory = momentum.refresh(oracles.full_gradient, momentum.init(d, xs[0]), jnp.asarray(xs[1]))
     every = np.array(list(itertools.product(range(N), repeat=size)))
     assert len(every) == N**size
 
@@ -267,7 +267,7 @@ def test_a_truncated_svrg_keeps_its_anchor():
     assert momentum.anchored
     oracles = problem().oracles(np.zeros(n))
     x = jnp.linspace(-1.0, 1.0, n)
-    memory = momentum.refresh(oracles, momentum.init(jnp.zeros(n), jnp.zeros(n)), x)
+    memory = momentum.refresh(oracles.full_gradient, momentum.init(jnp.zeros(n), jnp.zeros(n)), x)
     np.testing.assert_allclose(memory.G, numpy_gradient(np.asarray(x), np.arange(N)), rtol=1e-12)
     assert momentum.epoch == 5
 

@@ -144,8 +144,9 @@ class Result:
             f"  certificate ({c.form}, {judged}), tolerance {self.tol:.0e}",
         ]
         lines += [f"    {name:<24} {value:.2e}{more}" for name, value, more in residual_rows(c)]
+        values = f" and {self.values:,} values" if self.values else ""
         lines.append(
-            f"  {self.gradients:,} sample gradients a replica, {self.seconds:.2f} s"
+            f"  {self.gradients:,} sample gradients{values} a replica, {self.seconds:.2f} s"
             f" (+ {self.compile_seconds:.2f} s to prepare and compile)"
         )
         return "\n".join(map(printable, lines))

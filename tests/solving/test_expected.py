@@ -411,6 +411,12 @@ WRONG = {
                                    ValueError, "constraint 'fpr' must return means"),
     "rows that it was not given": (lambda: mossp.Expected(lambda x, b: jnp.mean(b[2] @ x)),
                                    ValueError, "inequality constraint cannot be evaluated"),
+    "a mean over a group in the batch": (
+        lambda: mossp.Expected(lambda x, b: jnp.mean(b[1] @ x, where=b[0][:, 0] > 1.5)),
+        ValueError, "give mossp.group_weights",
+    ),
+    "a step function": (lambda: mossp.Expected(lambda x, b: jnp.mean(b[1] @ x > 0) - 0.1),
+                        ValueError, "its derivative is 0 everywhere"),
     "no return": (lambda: mossp.Expected(lambda x, b: None), TypeError, "is a `return` missing"),
     "a truth value": (lambda: mossp.Expected(lambda x, b: jnp.mean(b[1] @ x) <= 0), TypeError,
                       "must return real numbers"),
@@ -424,13 +430,16 @@ WRONG = {
 }  # fmt: skip
 
 
+BY_VALUES = ("a sum", "a mean over a group in the batch", "a step function")
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_input_is_one_sentence_before_anything_is_compiled(what):
     make, error, sentence = WRONG[what]
     compilations.clear()
     with pytest.raises(error, match=sentence):
         solve(mossp.Problem(distance, (T, A), inequality=make()))
-    assert what == "a sum" or not compilations  # which is seen by its values
+    assert what in BY_VALUES or not compilations
 
 
 def test_a_problem_without_data_has_no_rows_to_look_at():

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 
 import mossp
-from mossp.solving.means import GROUP, ROWS, check_mean, some_rows
+from mossp.solving.means import GROUP, ROWS, check_means, some_rows
 from tests.statements import X0, X, Y, quadratic
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -54,7 +54,7 @@ SOURCES = {
 def looks_like_a_mean(loss, data, x0=X0):
     problem = mossp.Problem(loss, data)
     try:
-        check_mean(problem, problem.oracles(x0), x0, np.float64)
+        check_means(problem, problem.oracles(x0), x0, np.float64)
     except ValueError as error:
         assert "mean over the rows" in str(error)
         assert "jnp.mean" in str(error)

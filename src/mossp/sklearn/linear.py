@@ -31,8 +31,8 @@ PARAMETERS = """\
         inequality a bound of `mossp.fairness`, too. Targets of two classes are -1 and +1.
     rates : str, Bound or list of these, optional
         Bounds of `mossp.rates` that the true rates on the training rows are to meet, such as
-        "fpr <= 0.05" or "|selection[sex=F] - selection[sex=M]| <= 0.02"; of a regressor
-        "mean loss[sex=F] <= 0.4". Groups are columns of X by name, or of `sensitive`.
+        `"fpr <= 0.05"` or `"|selection[sex=F] - selection[sex=M]| <= 0.02"`; of a regressor
+        `"mean loss[sex=F] <= 0.4"`. Groups are columns of X by name, or of `sensitive`.
     rates_margin : float, optional
         A confidence such as 0.95: the bounds are tightened so that new rows meet each of them with
         it, by a binomial bound on the number of its rows.
