@@ -3,7 +3,7 @@
 min  E[f(x, xi)] + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 """
 
-from mossp import constraints, examples, losses, moreau, schedules
+from mossp import constraints, examples, losses, moreau, rates, schedules
 from mossp._base.archive import CheckpointError
 from mossp.certificates.certificate import Certificate
 from mossp.certificates.feasibility import restore
@@ -130,6 +130,7 @@ __all__ = [
     "moreau",
     "path",
     "plot",
+    "rates",
     "restore",
     "schedules",
     "solve",

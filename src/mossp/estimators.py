@@ -74,14 +74,14 @@ class GradientEstimator(Module):
         return self.kind in (Kind.FULL, Kind.ANCHORED)
 
     @abc.abstractmethod
-    def init(self, d: Vector, x: Vector) -> Any:
+    def init(self, d: Vector, x: Any) -> Any:
         """The memory before the first step: d estimates grad f(x)."""
 
     @abc.abstractmethod
-    def update(self, gradient: Gradient, memory: Any, x: Vector, alpha: Any) -> tuple[Vector, Any]:
+    def update(self, gradient: Gradient, memory: Any, x: Any, alpha: Any) -> tuple[Any, Any]:
         """(d_k, the new memory)."""
 
-    def refresh(self, full: Gradient, memory: Any, x: Vector) -> Any:
+    def refresh(self, full: Gradient, memory: Any, x: Any) -> Any:
         """The memory with its anchor at x, by the full gradient there; only where there is one."""
         return memory
 

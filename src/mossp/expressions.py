@@ -22,7 +22,6 @@ import math
 import numbers
 import re
 import sys
-import unicodedata
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn, TypeGuard, cast
@@ -31,6 +30,7 @@ import equinox as eqx
 import numpy as np
 
 from mossp._base import naming
+from mossp._base.carets import LONGEST, TextError
 from mossp._base.formulas import (
     FUNCTIONS,
     REDUCTIONS,
@@ -49,7 +49,7 @@ from mossp._base.types import ArrayLike, ConstraintValues
 __all__ = ["Expression", "ExpressionError", "parse"]
 
 
-MAX_CHARACTERS = 500
+MAX_CHARACTERS = LONGEST
 MAX_BRACKETS = 20  # one inside the other
 MAX_DEPTH = 50
 MAX_NODES = 200
@@ -86,7 +86,7 @@ REFUSED_NODES: dict[type[ast.AST], str] = {
 OTHER = "This is not read here: use numbers, x, names of columns, + - * / ** and functions."
 
 
-class ExpressionError(ValueError):
+class ExpressionError(TextError):
     """A text that is no constraint: what is wrong, the text, and a caret under the place.
 
     Examples
@@ -99,17 +99,6 @@ class ExpressionError(ValueError):
     age + bim <= 1
           ^
     """
-
-    def __init__(self, reason: str, text: str, position: int) -> None:
-        super().__init__(reason, text, position)  # all of them, so that it can be pickled
-        self.reason, self.text, self.position = reason, text, position
-
-    def __str__(self) -> str:
-        text = self.text[: MAX_CHARACTERS + 1]
-        shown = "".join(c if c.isprintable() else "\ufffd" for c in text)  # one place for each
-        # Under a wide character, a Chinese one say, goes a space of the same width.
-        wide = (unicodedata.east_asian_width(c) in "WF" for c in text[: self.position])
-        return f"{self.reason}\n{shown}\n" + "".join("\u3000" if w else " " for w in wide) + "^"
 
 
 class Expression(Module):

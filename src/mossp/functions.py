@@ -140,8 +140,8 @@ def check_no_row_axis(
     what: str, probed: Part, shapes: PyTree, x: PyTree, batches: list[tuple[PyTree, ...]]
 ) -> None:
     """Raise ValueError where a constraint returns one value per row instead of their mean."""
-    other = probed.traces[1] if isinstance(probed, Probed) else None
-    if other is not None:
+    if isinstance(probed, Probed):
+        other = probed.traces[1]
         again = jax.tree.unflatten(other.out, other.closed.out_avals)
     else:
         again = shapes_of_own(probed, (x, *batches[1]))

@@ -400,7 +400,7 @@ class LinearModel(Loss):
 
     x is a dict with the entries `coef`, (n,) or (n, C), and `intercept`, () or (C,), which may be
     left out. The data are (A, b, w), and f is the mean of `w_i loss_i`: weights whose mean is 1
-    leave the scale of f as it is.
+    leave the scale of f as it is. What follows them in a batch is for constraints.
 
     Parameters
     ----------
@@ -420,7 +420,7 @@ class LinearModel(Loss):
     loss: Predictive
 
     def __call__(self, x: PyTree, batch: Batch) -> Scalar:
-        A, b, w = batch
+        A, b, w = batch[:3]
         return jnp.mean(w * self.loss.rows(A @ x["coef"] + x.get("intercept", 0.0), b))
 
     @property

@@ -6,6 +6,7 @@ min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Hashable
 from types import ModuleType
@@ -131,11 +132,10 @@ class Oracles(eqx.Module):
         return self.others[number - 1] if number else self.source
 
     @property
-    def steps(self) -> Compiled:
+    def steps(self) -> Any:
         """What the mini-batches of steps are made from: rows for f, J and c."""
         looked_at = tuple(k in self.terms.numbers for k in range(1 + len(self.others)))
-        found: Compiled = joined((self.source, *self.others), looked_at, self.value_sizes)
-        return found
+        return joined((self.source, *self.others), looked_at, self.value_sizes)
 
     @property
     def rows_per_pass(self) -> int:
@@ -203,18 +203,21 @@ class Oracles(eqx.Module):
     def mean(self, number: SourceNumber, function: Callable[[Batch], PyTree]) -> PyTree:
         """The mean over the rows of a source; over its pool where it has no end."""
         source = self.source_of(number)
-        if number is not None and self.pools[number] is not None:
-            source = self.pools[number] if self.pooled or not source.finite_sum else source
+        pool = None if number is None else self.pools[number]
+        if pool is not None and (self.pooled or not source.finite_sum):
+            source = pool
         return source.mean(function)
+
+    def means(self, function: Callable[[SourceNumber, Batch], PyTree]) -> list[PyTree]:
+        """The means of function(number, rows) over each source that constraints look at."""
+        numbers = self.terms.numbers
+        return [self.mean(number, functools.partial(function, number)) for number in numbers]
 
     def c(self, x: Vector) -> ConstraintValues:
         """(c_E(x), c_I(x)) as one vector, over all rows."""
         if self.m == 0:
             return jnp.zeros(0, x.dtype)
-        on = self.terms.on
-        return self.terms.joined(
-            [self.mean(k, lambda batch, k=k: on(k, x, batch)) for k in self.terms.numbers]
-        )
+        return self.terms.joined(self.means(lambda k, rows: self.terms.on(k, x, rows)))
 
     def linearized(self, x: Vector) -> tuple[ConstraintValues, Callable[[Multipliers], Vector]]:
         """(c(x), the map q -> J(x) q), by reverse mode; never a Jacobian."""
@@ -225,25 +228,19 @@ class Oracles(eqx.Module):
 
     def pull(self, x: Vector, q: Multipliers) -> Vector:
         """J(x) q, over all rows."""
-        return sum(
-            (
-                self.mean(k, lambda batch, k=k: self.terms.pull(k, x, batch, q))
-                for k in self.terms.numbers
-            ),
-            start=jnp.zeros_like(x),
-        )
+        pulls = self.means(lambda k, rows: self.terms.pull(k, x, rows, q))
+        return sum(pulls, start=jnp.zeros_like(x))
 
     def tangent(self, x: Vector) -> Callable[[Vector], ConstraintValues]:
         """The map v -> J(x)'v, how c changes along v, by forward mode."""
         if not self.samples_constraints:
             return jax.linearize(self.c, x)[1]
-        push, numbers = self.terms.push, self.terms.numbers
+        terms = self.terms
+        return lambda v: terms.joined(self.means(lambda k, rows: terms.push(k, x, rows, v)))
 
-        def along(v: Vector) -> ConstraintValues:
-            each = [self.mean(k, lambda batch, k=k: push(k, x, batch, v)) for k in numbers]
-            return self.terms.joined(each)
-
-        return along
+    def jacobian(self, x: Vector) -> Jacobian:
+        """J, one row per constraint, over all rows."""
+        return self.terms.joined(self.means(lambda k, rows: self.terms.jacobian(k, x, rows)[1]))
 
     def first_order(self, x: Vector) -> tuple[Scalar, Vector, ConstraintValues, Jacobian]:
         """(f, grad f, c, J) at x, J with one row per constraint; one pass over each source."""
@@ -256,7 +253,7 @@ class Oracles(eqx.Module):
         if self.m == 0:
             return f, gradient, jnp.zeros(0, x.dtype), jnp.zeros((0, x.size), x.dtype)
         parts = [
-            shared if k == 0 else self.mean(k, lambda batch, k=k: terms.jacobian(k, x, batch))
+            shared if k == 0 else self.mean(k, functools.partial(terms.jacobian, k, x))
             for k in terms.numbers
         ]
         c, J = (terms.joined(part) for part in zip(*parts, strict=True))
@@ -266,23 +263,15 @@ class Oracles(eqx.Module):
         """sum_j q_j Hess c_j(x) v."""
         if not self.samples_constraints:
             return jax.jvp(lambda x: self.linearized(x)[1](q), (x,), (v,))[1]
-        pull, start = self.terms.pull, jnp.zeros_like(x)
-
-        def on(k: SourceNumber, rows: Batch) -> Vector:
-            return jax.jvp(lambda x: pull(k, x, rows, q), (x,), (v,))[1]
-
-        each = (self.mean(k, lambda rows, k=k: on(k, rows)) for k in self.terms.numbers)
-        return sum(each, start=start)
+        pull = self.terms.pull
+        bends = self.means(lambda k, rows: jax.jvp(lambda x: pull(k, x, rows, q), (x,), (v,))[1])
+        return sum(bends, start=jnp.zeros_like(x))
 
     def bend_along(self, x: Vector, v: Vector) -> ConstraintValues:
         """v'Hess c_j(x) v for each constraint."""
-
-        def on(k: SourceNumber, rows: Batch) -> Array:
-            slope = lambda x: self.terms.push(k, x, rows, v)  # noqa: E731
-            return jax.jvp(slope, (x,), (v,))[1]
-
-        each = [self.mean(k, lambda rows, k=k: on(k, rows)) for k in self.terms.numbers]
-        return self.terms.joined(each)
+        push = self.terms.push
+        bends = self.means(lambda k, rows: jax.jvp(lambda x: push(k, x, rows, v), (x,), (v,))[1])
+        return self.terms.joined(bends)
 
     def slopes(self, q: Multipliers) -> list[tuple[Compiled, Callable[[Vector, Batch], Vector]]]:
         """grad f + J q as a sum of means over sources: (source, (x, batch) -> gradient) each."""
@@ -294,46 +283,24 @@ class Oracles(eqx.Module):
             own = q[terms.places(0)]
             return jax.grad(lambda x: self.f(x, batch) + own @ terms.on(0, x, batch))(x)
 
-        rest = [
-            (self.source_of(k), lambda x, batch, k=k: terms.pull(k, x, batch, q))
-            for k in terms.numbers
-            if k != 0
-        ]
+        def alone(number: SourceNumber, x: Vector, batch: Batch) -> Vector:
+            return terms.pull(number, x, batch, q)
+
+        others = [number for number in terms.numbers if number != 0]
+        rest = [(self.source_of(number), functools.partial(alone, number)) for number in others]
         return [(self.source, with_loss), *rest]
 
-    # c on the rows of one step --------------------------------------------------------------
+    # c on some rows, by the number of their source: those of a step ---------------------------
 
     def sampled_c(self, x: Vector, rows: tuple[Batch, ...]) -> ConstraintValues:
-        """c with means over some rows, by the number of their source, in place of all."""
+        """c with means over some rows in place of all."""
         on, numbers = self.terms.on, self.terms.numbers
         return self.terms.joined([on(k, x, None if k is None else rows[k]) for k in numbers])
 
-    def sampled_pull(self, x: Vector, q: Multipliers, batch: Rows | None) -> Vector:
-        """J q of the constraints that are means over rows: over those of a step, or over all."""
-
-        def of(k: SourceNumber, rows: Batch) -> Vector:
-            return self.terms.pull(k, x, rows, q)
-
+    def sampled_pull(self, x: Vector, q: Multipliers, rows: tuple[Batch, ...]) -> Vector:
+        """J q of the constraints that are means over rows, with means over some of them."""
         numbers = [k for k in self.terms.numbers if k is not None]
-        pulls = (
-            self.mean(k, lambda rows, k=k: of(k, rows)) if batch is None
-            else of(k, batch.gradients[k]) for k in numbers
-        )  # fmt: skip
-        return sum(pulls, start=jnp.zeros_like(x))
-
-    def value_noise(self, x: Vector, batch_size: int) -> ConstraintValues:
-        """The standard deviation of `sampled_c` at x, measured on some of the rows."""
-        terms, steps = self.terms, self.steps
-
-        def of(k: SourceNumber) -> Array:
-            if k is None:
-                return jnp.zeros(len(terms.places(k)), x.dtype)
-            rows: Any = self.pools[k] if self.pools[k] is not None else self.source_of(k)
-            return rows.deviation(lambda batch: terms.on(k, x, batch)) / jnp.sqrt(
-                steps.values_drawn(k, batch_size)
-            )
-
-        return terms.joined([of(k) for k in terms.numbers])
+        return sum((self.terms.pull(k, x, rows[k], q) for k in numbers), start=jnp.zeros_like(x))
 
     def exact_pull(self, x: Vector, q: Multipliers) -> Vector:
         """J q of the constraints that are functions of x alone."""
@@ -341,17 +308,23 @@ class Oracles(eqx.Module):
             return jnp.zeros_like(x)
         return self.terms.pull(None, x, None, q)
 
-    def jacobian(self, x: Vector, batch: Rows | None = None) -> Jacobian:
-        """J, one row per constraint: over the rows that a step differentiates, or over all."""
+    def sampled_jacobian(self, x: Vector, rows: tuple[Batch, ...]) -> Jacobian:
+        """J, one row per constraint, with means over some rows."""
+        of, numbers = self.terms.jacobian, self.terms.numbers
+        return self.terms.joined([of(k, x, None if k is None else rows[k])[1] for k in numbers])
 
-        def of(k: SourceNumber, rows: Batch) -> Jacobian:
-            return self.terms.jacobian(k, x, rows)[1]
+    def value_noise(self, x: Vector, batch_size: int) -> ConstraintValues:
+        """The standard deviation of c on the rows of a step, measured on some of the rows."""
+        terms, steps = self.terms, self.steps
 
-        parts = [
-            self.mean(k, lambda rows, k=k: of(k, rows)) if batch is None or k is None
-            else of(k, batch.gradients[k]) for k in self.terms.numbers
-        ]  # fmt: skip
-        return self.terms.joined(parts)
+        def of(k: SourceNumber) -> Array:
+            if k is None:
+                return jnp.zeros(len(terms.places(k)), x.dtype)
+            rows: Any = self.pools[k] if self.pools[k] is not None else self.source_of(k)
+            noise = rows.deviation(lambda batch: terms.on(k, x, batch))
+            return noise / jnp.sqrt(steps.values_drawn(k, batch_size))
+
+        return terms.joined([of(k) for k in terms.numbers])
 
     def positive_part(self, c: AnyArray) -> AnyArray:
         """(c_E, [c_I]_+), in NumPy or in JAX; likewise for multipliers, nonnegative on c_I."""

@@ -223,7 +223,10 @@ def _pack(result: Result) -> tuple[dict[str, HostArray], dict[str, Json]]:
 
 
 # What files of version 0.1 do not have.
-SINCE = {"certificate": {"feasibility_error": 0.0}, "scalars": {"values": 0}}
+SINCE: dict[str, dict[str, Json]] = {
+    "certificate": {"feasibility_error": 0.0},
+    "scalars": {"values": 0},
+}
 
 
 def _unpack(arrays: dict[str, HostArray], meta: dict[str, Json]) -> Result:

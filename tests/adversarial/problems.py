@@ -20,8 +20,9 @@ import numpy as np
 
 import mossp
 from tests.adversarial import children
-from tests.adversarial.families import FAMILIES, Expect, Instance, draw
+from tests.adversarial.families import Expect, Instance, draw
 from tests.adversarial.kkt import flat, judge
+from tests.adversarial.means import FAMILIES  # with those of means over rows
 from tests.adversarial.table import Row, aligned
 
 SECONDS = 10.0  # the budget of a solve: budgets are promises

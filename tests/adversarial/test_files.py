@@ -10,8 +10,8 @@ pytestmark = pytest.mark.slow
 
 
 SHARE = {
-    "LIBSVM": 300, "CSV": 100, "Parquet": 60, "expression": 300, "model": 60,
-    "column name": 8, "result": 120, "checkpoint": 30,
+    "LIBSVM": 200, "CSV": 60, "Parquet": 40, "expression": 200, "model": 40,
+    "column name": 8, "result": 80, "checkpoint": 20,
 }  # fmt: skip
 
 

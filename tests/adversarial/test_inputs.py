@@ -9,7 +9,7 @@ from tests.adversarial import children, inputs
 pytestmark = pytest.mark.slow
 
 
-SHARE = 250
+SHARE = 150
 
 
 def test_hostile_arguments():

@@ -10,13 +10,11 @@ from tests.adversarial.table import Row
 pytestmark = pytest.mark.slow
 
 
-def test_killed_runs_go_on():
+def test_killed_runs_go_on_and_a_full_disk_keeps_the_last_checkpoint():
+    """In one test: both are compared with the same unbroken run, of a process of its own."""
     row = Row("", "")
     kills.killed("recursive", 2, 1, row)
     assert row.tries == 3 and not row.failures
-
-
-def test_a_full_disk_keeps_the_last_checkpoint():
     assert kills.full("recursive", "file size") is None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import mossp
+import mossp._base.interrupt
 from mossp.sklearn import MoSSPRegressor, SparsePCA
 
 BOWL = mossp.Problem(lambda x: jnp.sum((x - 1.0) ** 2))
@@ -141,19 +142,22 @@ def test_a_child_forked_before_the_first_problem_solves():
     assert done.stdout.strip() == "[1.0, 0.0]", done.stderr
 
 
-BUSY = """
-    import hashlib, os, signal, threading, time
-    from mossp._base.interrupt import Interrupt
+# The module by itself: it needs nothing of mossp, whose import takes longer than the signals.
+BUSY = f"""
+    import hashlib, os, pathlib, signal, threading, time
+    names = {{{{"__name__": "interrupt"}}}}
+    exec(pathlib.Path({mossp._base.interrupt.__file__!r}).read_text("utf-8"), names)
+    Interrupt = names["Interrupt"]
     def send(after):
         time.sleep(after)
         os.kill(os.getpid(), signal.SIGTERM)
-    for after in {signals}:
+    for after in {{signals}}:
         threading.Thread(target=send, args=(after,), daemon=True).start()
     with Interrupt() as interrupt:
-        ends = time.monotonic() + {seconds}
+        ends = time.monotonic() + {{seconds}}
         while True:  # C code that lets go of Python's lock and does not look at signals, as XLA
-            hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})
-            if {looks}:
+            hashlib.pbkdf2_hmac("sha256", b"", b"", {{rounds}})
+            if {{looks}}:
                 interrupt.received
             if time.monotonic() > ends:
                 break

@@ -81,6 +81,28 @@ def test_resumed_between_two_traces(tmp_path, monkeypatch):
     same_run(solve(output="random", replicas=3, checkpoint=file), whole)
 
 
+@pytest.mark.parametrize("output", ["last", "best"])
+def test_resumed_after_a_signal_between_two_traces(output, tmp_path, monkeypatch):
+    """An interrupted run records where it stands; the one that goes on would not have looked."""
+    settings = {"method": mossp.MoSSP(momentum=mossp.SVRG(epoch=77)), "output": output}
+    whole, file = solve(**settings), tmp_path / "run.npz"
+    step = 5 * 77  # a chunk ends at an anchor
+    advance = mossp.engine.loop.Loop.advance
+
+    def interrupted(self, at, longest):
+        done = advance(self, at, longest)
+        if done.position.k == step:
+            signal.raise_signal(signal.SIGTERM)
+        return done
+
+    monkeypatch.setattr(mossp.engine.loop.Loop, "advance", interrupted)
+    broken = solve(checkpoint=file, **settings)
+    assert broken.status is Status.INTERRUPTED and broken.steps == step
+    assert broken.trace.steps[-1] == step and step not in whole.trace.steps
+    monkeypatch.undo()
+    same_run(solve(checkpoint=file, **settings), whole)
+
+
 def test_a_finished_run_is_not_run_again(tmp_path):
     file = tmp_path / "run.npz"
     first = solve(checkpoint=file)

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.optimize
 
 import mossp
-from mossp import CLCDC, IMBA, MLALM, SALM, SDC, SMAG, SPD, SPDC, SSDC
+from mossp import CLCDC, IMBA, MLALM, SALM, SDC, SMAG, SPD, SPDC, SSDC, SSLALM
 from mossp.schedules import Parameters
 from tests.problems import huber, logistic_gradient, prox_excess, prox_huber, shrink, shrink_block
 
@@ -287,6 +287,21 @@ def mlalm(posed, method, run):
         yield {"x": x, "lam": lam}
 
 
+def ssl_alm(posed, method, run):
+    x, y, estimate = run.x0, np.zeros(posed.m), estimator(method, run)
+    slack = np.arange(posed.m) >= posed.m_E
+    s = slack * np.maximum(-posed.c(x), 0)
+    v, v_s = x, s
+    for rows, (mu, rho, alpha, eta) in run.steps():
+        c, J = posed.c(x), posed.J(x)
+        y = y + method.dual * rho * (c + s)
+        q = y + rho * (c + s)
+        x = shrink(x - mu * (estimate(x, rows, alpha) + q @ J + (x - v) / eta), mu * LAM)
+        s = slack * np.maximum(s - (q + (s - v_s) / eta) / (rho + 1 / eta), 0)
+        v, v_s = v + method.beta * (x - v), v_s + method.beta * (s - v_s)
+        yield {"x": x, "s": s, "y": y, "v": v}
+
+
 def clcdc(posed, method, run):
     x, z, lam, move = run.x0, run.x0, np.zeros(posed.m), max(np.linalg.norm(run.x0), 1.0)
     for _, (mu, rho, _, _) in run.steps():
@@ -339,7 +354,7 @@ def ball_step(x, v, c, J, L_f, L):
 
 REFERENCES = {
     SPDC: spdc, SALM: salm, SPD: spd, SSDC: ssdc, SMAG: smag, SDC: sdc, MLALM: mlalm, CLCDC: clcdc,
-    IMBA: moving_balls,
+    IMBA: moving_balls, SSLALM: ssl_alm,
 }  # fmt: skip
 P, Q = mossp.Polyak(), mossp.Recursive()
 CASES = [
@@ -366,6 +381,8 @@ CASES = [
     (MLALM(Q, dual=0.3), "L1", "both"),
     (MLALM(P, dual=0.8, dc=True), "MCP", "sphere"),
     (MLALM(Q, dual=0.5, dc=True), "L1MinusL2", "both"),
+    (SSLALM(), "L1", "both"),
+    (SSLALM(Q, dual=0.4, beta=0.8), "L1", "sphere"),
     (CLCDC(), "L1MinusL2", "linear"),
     (CLCDC(beta=0.7), "MCP", "linear"),
     (IMBA(inexact=False), "MCP", "steep"),  # L_f = 1 is too small

@@ -115,7 +115,7 @@ ACCURACY = {
     "spdc-r": PENALTY, "spdc-p": PENALTY, "salm-r": MULTIPLIERS, "salm-p": MULTIPLIERS,
     "mlalm": MULTIPLIERS, "spd": PLAIN, "ssdc-spg": PLAIN, "smag": PLAIN,
     "sdc-polyak": PENALTY, "sdc-recursive": PENALTY,
-    "clcdc-alm": EXACT, "imba-dc": EXACT, "scp-ls": EXACT,
+    "clcdc-alm": EXACT, "imba-dc": EXACT, "scp-ls": EXACT, "ssl-alm": PLAIN,
 }  # fmt: skip
 
 
@@ -134,13 +134,13 @@ def test_auto_is_exact():
         assert np.array_equal(result.x != 0, x != 0)
 
 
-# With g = 0 the others take the same steps as with a g, or fewer: only mlalm needs it.
+# With g = 0 the others take the same steps as with a g, or fewer: only two methods need it.
 PAIRS = [
     (name, constraint, kind)
     for name in mossp.METHODS
     for constraint in CONSTRAINTS
     for kind in REGULARIZERS
-    if kind != "g = 0" or name == "mlalm"
+    if kind != "g = 0" or name in ("mlalm", "ssl-alm")
 ]
 
 

@@ -62,8 +62,10 @@ BALLS = {
     "linear equality": "inequalities only.* equality constraint",
     "equality and inequality": "inequalities only.* equality constraint",
 } | BOTH
+CONVEX = {"nonsmooth g": "no concave part.*L1MinusL2", "smooth g": "no concave part.*MCP"}
 REFUSED = {
-    "mlalm": {"nonsmooth g": "no concave part.*L1MinusL2", "smooth g": "no concave part.*MCP"},
+    "mlalm": CONVEX,
+    "ssl-alm": CONVEX,
     "clcdc-alm": {
         "nonlinear equality": "linear equalities only.* not linear",
         "inequality": "linear equalities only.* inequality constraint",
@@ -314,6 +316,7 @@ PENALTIES = {
     "mossp-r": "GrowingPenalty()", "mossp-p": "GrowingPenalty()", "spdc-r": "GrowingPenalty()",
     "mossp-al": "ScaledPenalty(rho=20.0)", "salm-p": "ScaledPenalty(rho=5.0)",
     "mlalm": "ScaledPenalty(rho=20.0)", "clcdc-alm": "ScaledPenalty(rho=20.0)",
+    "ssl-alm": "ScaledPenalty(rho=20.0)",
     "sqp-dc": "NoPenalty()", "imba-dc": "NoPenalty()", "scp-ls": "NoPenalty()",
 }  # fmt: skip
 

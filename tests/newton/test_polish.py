@@ -188,8 +188,11 @@ def test_poor_points_do_not_get_worse(name, which):
         return value(x) + float(CASES[name].reg(x)) + nu * c.sum()
 
     for x, found, nu in seen:
-        assert found.residual <= followed(oracles, x, patient=False)[1].first.residual
-        if found.improved:
+        first = followed(oracles, x, patient=False)[1].first.residual
+        if not found.improved:  # x itself: its residual by another formula, which rounds otherwise
+            assert np.array_equal(found.witness.x, x) and found.residual <= first * (1 + 1e-14)
+        else:
+            assert found.residual <= first
             after = getattr(found.witness, which)
             assert penalty(after, nu) <= penalty(x, nu) + 1e-12
     assert sum(found.improved for _, found, _ in seen) >= 3

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import signal
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,8 @@ from jax.tree_util import Partial
 
 import mossp
 from mossp import Status
+from mossp.newton.residual import KKT
+from mossp.oracles import Oracles
 from tests.solving.logistic import X0, is_sentence, on_sphere, same, unbroken
 
 pytestmark = pytest.mark.slow
@@ -87,6 +91,23 @@ def test_the_first_way_is_left_alone_where_it_succeeds(monkeypatch):
     ways = importlib.import_module("mossp.solving.ways")
     monkeypatch.setattr(ways, "further", None)
     same(mossp.solve(on_sphere(), X0, seed=0), unbroken())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_signal_during_the_first_way_is_not_forgotten(monkeypatch):
+    """Where programs are large Newton's method comes first: steps would not know of the signal."""
+    evaluate, sent = KKT.evaluate, []
+
+    def interrupted(self, x, q, t):
+        if not sent:
+            sent.append(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate(self, x, q, t)
+
+    monkeypatch.setattr(Oracles, "large", True)
+    monkeypatch.setattr(KKT, "evaluate", interrupted)
+    result = mossp.solve(on_sphere(), X0, seed=0)
+    assert sent and result.status is Status.INTERRUPTED and result.steps == 0
 
 
 def test_a_named_method_is_not_followed_by_others():

@@ -20,11 +20,13 @@ KINDS = ("classifier", "regressor")
 ABOUT: dict[str, Any] = {
     **dict.fromkeys(("regularizer", "status", "method", "data", "version", "created"), str),
     **dict.fromkeys(("equality", "inequality"), layout.Each(str)),
-    **dict.fromkeys(("parity", "opportunity", "objective", "violation"), (float, None)),
+    **dict.fromkeys(
+        ("parity", "opportunity", "objective", "violation", "rates_margin"), (float, None)
+    ),
     "sensitive": (str, None),
     "seed": (int, None),
     "certificate": {"holds": bool, "tol": float},
-    "scores": layout.Each(layout.Each(float, named=True), named=True),
+    **dict.fromkeys(("scores", "rates"), layout.Each(layout.Each(float, named=True), named=True)),
 }
 FILE = dict.fromkeys(("kind", "loss", "target", "about"), object) | {"features": dict}
 LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "poisson", "quantile")
@@ -136,8 +138,8 @@ class Model:
 
     @property
     def _constrained(self) -> bool:
-        asked = ("equality", "inequality", "parity", "opportunity")
-        return any(self.about.get(name) not in (None, []) for name in asked)
+        asked = ("equality", "inequality", "rates", "parity", "opportunity")
+        return any(self.about.get(name) not in (None, [], {}) for name in asked)
 
     # Predictions --------------------------------------------------------------------------------
 

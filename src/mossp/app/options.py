@@ -62,6 +62,17 @@ Nonnegative = Annotated[bool, Option("--nonnegative", help="Coefficients >= 0.")
 NoIntercept = Annotated[bool, Option("--no-intercept", help="No intercept.")]
 Balanced = Annotated[bool, Option("--balanced", help="Classes count alike.")]
 Sensitive = Annotated[str | None, Option(help="A protected attribute, which is then no feature.")]
+Rate = Annotated[
+    list[str] | None,
+    Option(
+        help='A bound on a true rate of the training rows, as in "fpr <= 0.05" or "tpr[sex=F] >= '
+        '0.8", groups by any column of the file; may be repeated.'
+    ),
+]
+RatesMargin = Annotated[
+    float | None,
+    Option(help="Confidence, such as 0.95, with which each rate is to hold on new rows, too."),
+]
 Parity = Annotated[float | None, Option(help="Bound on its covariance with the margin.")]
 Opportunity = Annotated[float | None, Option(help="The same among the rows of the positive class.")]
 

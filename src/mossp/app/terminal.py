@@ -94,6 +94,16 @@ def print_model(model: Any) -> None:
             shown = ("" if v is None else numbers.value(v, 4) for v in values)
             table.add_row(printable(name), *shown)
         console.print(table)
+    if rates := model.about.get("rates"):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("rate, as asked")
+        for name in ("train", "test", "95 % interval"):
+            table.add_column(name, justify="right")
+        for asked, seen in rates.items():
+            rate = {name: numbers.value(v, 4) for name, v in seen.items()}
+            ends = " to ".join(rate[end] for end in ("low", "high") if end in rate)
+            table.add_row(printable(asked), rate.get("train", ""), rate.get("test", ""), ends)
+        console.print(table)
     raw, intercept = model.raw_coefficients()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     several = len(model.coef) > 1

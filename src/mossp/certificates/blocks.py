@@ -12,9 +12,9 @@ import numpy as np
 
 from mossp._base.types import (
     AnyArray,
+    Array,
     Draws,
     Index,
-    Multipliers,
     Namespace,
     Scalar,
     Vector,
@@ -52,9 +52,9 @@ def value_and_gradients(
 
 
 def fresh_constraints(
-    oracles: Oracles, x: Vector, q: Multipliers, draws: Draws, batch_size: int
-) -> tuple[Vectors, Vectors]:
-    """(c, J q) in independent blocks, one per row, of constraints with samples without end.
+    oracles: Oracles, x: Vector, draws: Draws, batch_size: int
+) -> tuple[Vectors, Array]:
+    """(c, J) in independent blocks, of constraints with samples without end.
 
     Means over rows that have an end are exact in every block.
     """
@@ -62,18 +62,19 @@ def fresh_constraints(
     terms, endless = oracles.terms, np.zeros(oracles.m, bool)
     for number in oracles.endless:
         endless[terms.places(number)] = True
-    exact_c, exact_Jq = oracles.c(x), oracles.pull(x, jnp.where(endless, 0.0, q))
+    exact = oracles.c(x), oracles.jacobian(x)
 
-    def mean(k: Index) -> tuple[Vector, Vector]:
-        def add(j: Index, total: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
+    def mean(k: Index) -> tuple[Vector, Array]:
+        def add(j: Index, total: tuple[Vector, Array]) -> tuple[Vector, Array]:
             draw = jax.tree.map(lambda d: d[k * length + j], draws)
             rows = oracles.steps.batch(draw, batch_size)
-            pulled = oracles.sampled_pull(x, jnp.where(endless, q, 0.0), rows)
-            return total[0] + oracles.sampled_c(x, rows.values), total[1] + pulled
+            J = oracles.sampled_jacobian(x, rows.gradients)
+            return total[0] + oracles.sampled_c(x, rows.values), total[1] + J
 
-        zero = jnp.zeros(oracles.m, x.dtype), jnp.zeros_like(x)
-        c, Jq = jax.lax.fori_loop(0, length, add, zero)
-        return jnp.where(endless, c / length, exact_c), Jq / length + exact_Jq
+        zero = jax.tree.map(jnp.zeros_like, exact)
+        c, J = jax.lax.fori_loop(0, length, add, zero)
+        c = jnp.where(endless, c / length, exact[0])
+        return c, jnp.where(endless[:, None], J / length, exact[1])
 
     return jax.lax.map(mean, jnp.arange(blocks))
 

@@ -120,9 +120,11 @@ def reduce_violation(
         else:
             nu *= 10
     length, slope = np.linalg.norm(v), steepness(x, v, J)
-    # In large units rounding keeps J v away from 0: there, that no step leads down will do.
+    # In large units rounding keeps J v away from 0: there, that no step leads down will do. Along
+    # J v, ||v||^2 / 2 falls by ||J v||^2 / (2 ||J||^2): less than its rounding is not seen.
     pulls = float(np.abs(v) @ np.linalg.norm(J, axis=1))
-    no_step = exhausted and slope <= PULLS * pulls
+    rounding = float(np.finfo(dtype).eps ** 0.5 * length * np.linalg.norm(J))
+    no_step = exhausted and slope <= max(PULLS * pulls, rounding)
     # The least violation may lie at infinity, as that of averaged sigmoids does.
     plateau = length > CREEPS * halfway
     still = slope <= STUCK * length or no_step or plateau

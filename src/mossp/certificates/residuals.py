@@ -195,8 +195,8 @@ def residuals(
         c, pull = oracles.linearized(w.x)
         q, c_error = oracles.positive_part(w.lam + w.rho * c), None
         if oracles.endless:  # q is from other samples than those that judge it
-            C, Jq = fresh_constraints(oracles, w.x, q, draws, batch_size)
-            c, c_error = jnp.mean(C, axis=0), standard_errors(C)
+            C, J = fresh_constraints(oracles, w.x, draws, batch_size)
+            c, c_error, Jq = jnp.mean(C, axis=0), standard_errors(C), q @ J
         else:
             Jq = pull(q)
         criticality, error = length_of_mean(G + (Jq + w.s_h - w.s_g))

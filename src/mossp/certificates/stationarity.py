@@ -82,13 +82,19 @@ def full_gradient(oracles: Oracles, x: Vector) -> Vector:
 
 @np.errstate(over="ignore", invalid="ignore")
 def shortest_residual(
-    oracles: Oracles, x: AnyVector, g: AnyVector
-) -> tuple[HostVector, HostMultipliers]:
-    """(the shortest -u, the multipliers q that attain it)."""
-    c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, x))
+    oracles: Oracles, x: AnyVector, g: AnyVector, near: float = ACTIVE,
+    estimates: tuple[HostArray, HostArray] | None = None,
+) -> tuple[HostVector, HostMultipliers]:  # fmt: skip
+    """(the shortest -u, the multipliers q that attain it).
+
+    An inequality with c_I >= -near may have a multiplier. `estimates` are c and J where a caller
+    knows them better than the oracles do.
+    """
+    given = constraints_and_jacobian(oracles, x) if estimates is None else estimates
+    c, J = (np.asarray(a, np.float64) for a in given)
     x, g, regularizer = np.asarray(x, np.float64), np.asarray(g, np.float64), on_host(oracles)
     is_equality = oracles.is_equality
-    rows = is_equality | (c >= -ACTIVE)
+    rows = is_equality | (c >= -near)
     J, least, q = J[rows], np.where(is_equality, -np.inf, 0.0)[rows], np.zeros(rows.sum())
 
     def residual(q: HostArray) -> HostVector:

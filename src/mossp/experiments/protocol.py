@@ -50,6 +50,7 @@ class Protocol:
     starts: int = 3  # from which the reference optimum is looked for
     rates: tuple[int, ...] = tuple(range(9, 17))  # K = 2^9, ..., 2^16
     rate_replicas: int = 64
+    rate_steps: int = 256  # of a run, over which its residuals are averaged
 
 
 FULL = Protocol(
@@ -63,7 +64,7 @@ QUICK = Protocol(
     runs=2, trace=20, readings=("averaging",), regularizers=("l1-l2",),
     rho0={"P": (1.0, 4.0), "R": (0.5, 2.0)}, mu0={"P": (0.5, 2.0), "R": (0.1, 0.5)},
     mu=(0.2, 1.0), rho_spdc=(5.0, 20.0), rho_salm=(0.1, 1.0), eta=(0.01, 0.1),
-    constraints=5, starts=1, rates=(6, 7, 8, 9), rate_replicas=16,
+    constraints=5, starts=1, rates=(6, 7, 8, 9), rate_replicas=16, rate_steps=32,
 )  # fmt: skip
 
 

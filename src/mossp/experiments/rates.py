@@ -80,7 +80,7 @@ def sample(key: Any, size: int) -> Any:
 
 
 def averages(
-    setting: Setting, momentum: Any, K: int, replicas: int, seed: int
+    setting: Setting, momentum: Any, K: int, replicas: int, seed: int, averaged: int
 ) -> tuple[np.ndarray, float]:
     """Means over steps of ||u||^2, ||x - y||^2, ||c||^2, one row per replica; the largest ||x||."""
     problem = Problem(loss, Sampler(sample), L1MinusL2(0.05), equality=Sphere())
@@ -90,7 +90,7 @@ def averages(
     with jax.enable_x64(True):
         arguments = checked(
             problem, setting.x0, method=MoSSP(momentum=momentum), schedule=rule, steps=K,
-            batch_size=1, replicas=replicas, seed=seed, output="random", trace=STEPS_AVERAGED,
+            batch_size=1, replicas=replicas, seed=seed, output="random", trace=averaged,
         )  # fmt: skip
         prepared = prepare(problem, arguments)
 
@@ -111,11 +111,14 @@ def residuals(w: Witness) -> np.ndarray:
     return np.stack([np.sum(u**2, 1), np.sum((w.x - w.y) ** 2, 1), c**2], axis=1)
 
 
-def measure(setting: Setting, exponents: tuple[int, ...], replicas: int, seed: int) -> dict:
+def measure(
+    setting: Setting, exponents: tuple[int, ...], replicas: int, seed: int,
+    averaged: int = STEPS_AVERAGED,
+) -> dict:  # fmt: skip
     """Residuals against K = 2^e, and their slopes over the last half with 95 % intervals."""
     momentum: Any = Polyak() if setting.letter == "P" else Recursive()
     Ks = [2**e for e in exponents]
-    each = [averages(setting, momentum, K, replicas, seed) for K in Ks]
+    each = [averages(setting, momentum, K, replicas, seed, averaged) for K in Ks]
     values = np.array([means for means, _ in each])  # K x replica x residual
     return {
         "K": Ks,

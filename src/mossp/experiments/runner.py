@@ -107,8 +107,9 @@ class Runner:
             for setting in settings:
                 parts.next(f"rates: {setting.result}")
                 work = partial(
-                    rates.measure, setting, self.p.rates, self.p.rate_replicas, self.p.seed
-                )
+                    rates.measure, setting, self.p.rates, self.p.rate_replicas, self.p.seed,
+                    self.p.rate_steps,
+                )  # fmt: skip
                 orders[setting.result] = self.store.make(f"rates {setting.result}", work)
             bar.show(total, "done")
         return Reproduction(self.write(records, orders), records, orders)

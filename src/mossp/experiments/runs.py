@@ -22,7 +22,8 @@ LEVELS = (1e-2, 1e-3)  # of the violation: gradients and seconds until it is met
 def gradients(protocol: Protocol, given: Instance, first: Contestant) -> int:
     """What MoSSP's K steps cost: the budget of its group."""
     rule, K = as_rule(first.schedule), protocol.steps[given.experiment]
-    return cost(given.problem, first.method, rule, K, given.batch_size)
+    oracles = given.problem.oracles(given.x0)
+    return cost(given.problem, oracles, first.method, rule, K, given.batch_size)
 
 
 def choose(protocol: Protocol, given: Instance, who: Contestant, budget: int) -> dict[str, Any]:

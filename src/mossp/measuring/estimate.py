@@ -155,7 +155,6 @@ def constraint_curvature(oracles: Oracles, x: Vector, q: Vector) -> jax.Array:
 
 def leading_curvature(oracles: Oracles, x: Vector, q: Vector) -> tuple[Vector, jax.Array]:
     """The direction in which sum_j q_j c_j bends most, and by how much."""
-
     return leading(lambda v: oracles.bend(x, q, v), x.size, x.dtype)
 
 

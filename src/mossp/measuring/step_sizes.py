@@ -129,7 +129,8 @@ def retune(
                 oracles, method, schedule, x, trial, r, lam, near, weights, L, tuner
             )  # fmt: skip
             if oracles.samples_constraints and not method.momentum.vanishing:
-                alpha = schedule.at(tuner.k).alpha
+                averages = method.momentum.averages
+                alpha = schedule.at(tuner.k).alpha if averages else jnp.ones_like(L)
                 noise = tracked_noise(oracles, x, alpha, batch_size)
                 rho = quiet_enough(rho, lam, noise, L / JJ)
             step = 1 / (L + JACOBIAN_MARGIN * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))

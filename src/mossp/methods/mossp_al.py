@@ -9,7 +9,8 @@
 The penalty's violation ||lam*|| / rho is gone, so that rho can be moderate and mu large. The
 weights w = max_i ||J_i||^2 / ||J_j||^2 make the rows of J equally long at the start, so that a
 constraint written in other units is met as fast as the others. Of constraints that are means over
-rows, an estimate of c(x) takes the place of c(x+) in the last line.
+rows, an estimate of c(x) takes the place of c(x+) in the last line, and alpha dual that of dual
+where it is noisy.
 """
 
 from __future__ import annotations
@@ -99,8 +100,10 @@ class MoSSPAL(Method):
         v = z - mu * S
         x = reg.prox_h(v, mu)
         y = reg.prox_g(z, mu)
-        c = c if oracles.samples_constraints else oracles.c(x)
-        lam = oracles.positive_part(lam + self.dual * rho * c)
+        c, dual = (c if oracles.samples_constraints else oracles.c(x)), self.dual
+        if oracles.samples_constraints and not self.momentum.vanishing:
+            dual = dual * alpha  # or multipliers would follow the noise in c
+        lam = oracles.positive_part(lam + dual * rho * c)
         lam = jnp.clip(lam, -self.bound, self.bound)
         return State(x, z - self.beta * (y - x), lam, state.weights, memory, v, y)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 
 from mossp._base.types import Vector
@@ -97,7 +96,7 @@ class SALM(Stages):
     ) -> State:
         mu, rho = parameters.mu, parameters.rho
         reg, x_k, y, p = oracles.regularizer, state.center, state.y, state.p
-        S, JJ = d - state.xi + (y - x_k) / mu, 0.0
+        S, JJ = d - state.xi + (y - x_k) / mu, jnp.zeros_like(mu)
         if oracles.m:
             c, pull = oracles.linearized(x_k)
             forward = oracles.tangent(x_k)

@@ -106,17 +106,17 @@ class SSLALM(Method):
         mu, rho, alpha, eta = parameters
         reg, (x, s, y, v, v_s, memory, _, _) = oracles.regularizer, state
         d, memory = self.momentum.update(self.gradient(oracles, batch), memory, x, alpha)
-        rows = batch if oracles.samples_constraints and not self.momentum.full else None
-        if rows is None:
-            first = second = oracles.c(x)
+        if oracles.samples_constraints and not self.momentum.full:
+            z_1, z_2 = batch.gradients, batch.values
+            c_1, c_2 = oracles.sampled_c(x, z_1), oracles.sampled_c(x, z_2)
+            pull = lambda q: oracles.sampled_pull(x, q, z_1) + oracles.exact_pull(x, q)  # noqa: E731
         else:
-            first = oracles.sampled_c(x, rows.gradients)
-            second = oracles.sampled_c(x, rows.values)
-        y = y + self.dual * rho * (first + s)
+            c_1, pull = oracles.linearized(x)
+            c_2 = c_1
+        y = y + self.dual * rho * (c_1 + s)
         y = jnp.where(jnp.abs(y) >= self.bound, 0.0, y)
-        q = y + rho * (second + s)
-        Jq = oracles.sampled_pull(x, q, rows) + oracles.exact_pull(x, q)
-        w = x - mu * (d + Jq + (x - v) / eta)
+        q = y + rho * (c_2 + s)
+        w = x - mu * (d + pull(q) + (x - v) / eta)
         x = reg.prox_h(w, mu)
         G_s = q + (s - v_s) / eta
         s = jnp.maximum(s - G_s / (rho + 1 / eta), 0.0)

@@ -1,4 +1,4 @@
-"""grad f, c and J q at x_k from the mini-batches of a step, where constraints may be means over rows.
+"""grad f, c and J q at x_k from the mini-batches of a step; constraints may be means over rows.
 
 Constraints that are functions of x alone are exact. Of the others a step sees samples: c(x; C) on
 rows of their own, J(x; B) on the rows on which f is differentiated. The method's estimator tracks
@@ -63,8 +63,12 @@ def init(momentum: GradientEstimator, oracles: Oracles, x0: Vector, d0: Vector, 
     if not oracles.samples_constraints:
         return f
     q, tracker = jnp.zeros(oracles.m, x0.dtype), momentum.tracker
-    J, point = (jnp.zeros((oracles.m, x0.size), x0.dtype), x0) if rows else (x0 * 0, (x0, q))
-    return Tracked(f, momentum.of_values.init(q, x0), tracker.init(J, point), q, jnp.zeros((), x0.dtype))
+    c, t = momentum.of_values.init(q, x0), jnp.zeros((), x0.dtype)
+    if rows:
+        J = tracker.init(jnp.zeros((oracles.m, x0.size), x0.dtype), x0)
+    else:
+        J = tracker.init(jnp.zeros_like(x0), (x0, q))
+    return Tracked(f, c, J, q, t)
 
 
 def pulled(
@@ -76,12 +80,18 @@ def pulled(
         d, memory = momentum.update(gradient(momentum, oracles, batch), memory, x, alpha)
         if oracles.m == 0:
             return Estimates(d, jnp.zeros(0, x.dtype), jnp.zeros_like(x), memory)
-        c, pull = oracles.linearized(x)
-        return Estimates(d, c, pull(multipliers(c)), memory)
+        c, exactly = oracles.linearized(x)
+        return Estimates(d, c, exactly(multipliers(c)), memory)
     d, c, memory = _with_values(momentum, oracles, batch, memory, x, alpha)
-    q, rows = multipliers(c), None if momentum.full else batch
-    pull = lambda point: oracles.sampled_pull(*point, rows)  # noqa: E731
-    p, J = momentum.tracker.update(pull, memory.J, (x, q), weight(alpha, memory))
+    q, tracker = multipliers(c), momentum.tracker
+
+    def pull(point: Any) -> Vector:
+        at, q = point
+        return full_pull(oracles, at, q) if momentum.full else (
+            oracles.sampled_pull(at, q, batch.gradients)
+        )  # fmt: skip
+
+    p, J = tracker.update(pull, memory.J, (x, q), weight(alpha, memory))
     memory = memory._replace(J=J, q=q, t=memory.t + 1)
     return Estimates(d, c, p + oracles.exact_pull(x, q), memory)
 
@@ -95,7 +105,12 @@ def linearized(
         c, pull = oracles.linearized(x)
         return Estimates(d, c, jax.vmap(pull)(jnp.eye(oracles.m, dtype=x.dtype)), memory)
     d, c, memory = _with_values(momentum, oracles, batch, memory, x, alpha)
-    jacobian = lambda at: oracles.jacobian(at, None if momentum.full else batch)  # noqa: E731
+
+    def jacobian(at: Vector) -> Any:
+        if momentum.full:
+            return oracles.jacobian(at)
+        return oracles.sampled_jacobian(at, batch.gradients)
+
     rows, J = momentum.tracker.update(jacobian, memory.J, x, weight(alpha, memory))
     if not oracles.terms.sampled.all():  # what is exact needs no estimate
         rows = jnp.where(oracles.terms.sampled[:, None], rows, jacobian(x))
@@ -112,12 +127,17 @@ def refreshed(
     if rows:
         J = tracker.refresh(oracles.jacobian, memory.J, x)
     else:
-        J = tracker.refresh(lambda p: oracles.sampled_pull(*p, None), memory.J, (x, q))
+        J = tracker.refresh(lambda p: full_pull(oracles, *p), memory.J, (x, q))
     return memory._replace(
         f=momentum.refresh(oracles.full_gradient, memory.f, x),
         c=momentum.of_values.refresh(oracles.c, memory.c, x),
         J=J,
     )
+
+
+def full_pull(oracles: Oracles, x: Vector, q: Vector) -> Vector:
+    """J q of the constraints that are means over rows, over all of them."""
+    return oracles.pull(x, jnp.where(oracles.terms.sampled, q, 0.0))
 
 
 def gradient(

@@ -280,5 +280,6 @@ def _curvatures(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Vector:
 
     H = jnp.zeros_like(E)
     for source, slope in oracles.slopes(q):
-        H = H + source.mean(lambda batch, s=slope: products(lambda x: s(x, batch)))
+        along = lambda batch, s=slope: products(lambda x: s(x, batch))  # noqa: E731
+        H = H + source.mean(along)
     return (E * H).sum(axis=1)

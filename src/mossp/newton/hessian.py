@@ -190,7 +190,6 @@ def in_parts(function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any) -> 
 @compiled
 def _products(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Any:
     """H e for the rows e of E."""
-
     H = _along(oracles, lambda x: -oracles.regularizer.subgradient_g(x), x, E)
     for source, slope in oracles.slopes(q):
         along = lambda batch, s=slope: _along(oracles, lambda x: s(x, batch), x, E)  # noqa: E731

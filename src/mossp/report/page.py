@@ -146,7 +146,8 @@ def put(text: str, target: Path) -> Path:
 
 def _settings(result: Result) -> list[tuple[str, str]]:
     shown = {**result.settings, "tol": result.tol}
-    return [(name.replace("_", " "), numbers.setting(v)) for name, v in shown.items() if v != ""]
+    plain = {name: v for name, v in shown.items() if v != "" and not isinstance(v, dict)}
+    return [(name.replace("_", " "), numbers.setting(v)) for name, v in plain.items()]
 
 
 def versions() -> list[tuple[str, str]]:

@@ -11,7 +11,8 @@ import numpy as np
 
 from mossp._base.module import Module
 from mossp._base.structure import as_pytree
-from mossp._base.types import PyTree
+from mossp._base.types import Batch, PyTree
+from mossp.expected import Expected
 from mossp.expressions import Expression, parse
 from mossp.fairness import Covariance, Covariances
 from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
@@ -63,15 +64,28 @@ class OfCoefficients(Module):
         values = {
             name: part(x["coef"], x.get("intercept"))
             if isinstance(part, Expression)
-            else part(x["coef"] if isinstance(part, Covariances) else self.seen(x))
+            else part(x["coef"] if isinstance(part, Covariances) else seen(x, self.extended))
             for name, part in zip(self.names, self.parts, strict=True)
         }
         return values if len(values) > 1 or isinstance(self.parts[0], Expression) else values["0"]
 
-    def seen(self, x: PyTree) -> Any:
-        if not self.extended or "intercept" not in x:
-            return x["coef"]
-        return jnp.concatenate([x["coef"], jnp.reshape(x["intercept"], (1, *x["coef"].shape[1:]))])
+
+class OfRows(Module):
+    """A mean over rows as a function of {"coef", "intercept"}; it sees (X, targets, weights)."""
+
+    function: Any
+    extended: bool = eqx.field(static=True)
+    own: bool = eqx.field(static=True)  # whether the rows are its own
+
+    def __call__(self, x: PyTree, batch: Batch) -> Any:
+        return self.function(seen(x, self.extended), batch if self.own else batch[:3])
+
+
+def seen(x: PyTree, extended: bool) -> Any:
+    """What a function of the coefficients is given."""
+    if not extended or "intercept" not in x:
+        return x["coef"]
+    return jnp.concatenate([x["coef"], jnp.reshape(x["intercept"], (1, *x["coef"].shape[1:]))])
 
 
 def constraint_of(
@@ -82,12 +96,16 @@ def constraint_of(
     classes: int | None,
     extended: bool,
     on_data: Callable[[Covariance], Any] | None = None,
-) -> OfCoefficients | None:
-    """One constraint from functions, expressions and fairness bounds, alone or in a list."""
+) -> OfCoefficients | dict[str, Any] | None:
+    """Functions, expressions, fairness bounds and means over rows, alone or in a list.
+
+    One constraint, or several by name if there are means over rows.
+    """
     if given is None:
         return None
     parts: list[Any] = []
     names: list[str] = []
+    means: dict[str, Expected] = {}
     for one in given if isinstance(given, (list, tuple)) else [given]:
         if isinstance(one, str):
             found = parse(one, columns, relation, classes)
@@ -99,6 +117,9 @@ def constraint_of(
         elif isinstance(one, Covariance) and relation == "<=" and on_data is not None:
             parts.append(on_data(one))
             names.append(str(len(names)))
+        elif isinstance(one, Expected):  # of the rows that are fitted to, in each fold its own
+            of_rows = OfRows(as_pytree(one.function), extended, one.data is not None)
+            means[f"mean {len(means)}"] = Expected(of_rows, one.data, one.batch_size)
         elif callable(one):
             parts.append(as_pytree(one))
             names.append(str(len(names)))
@@ -107,10 +128,11 @@ def constraint_of(
             example = "sum(x**2) = 1" if relation == "=" else "norm(x[0:3]) <= 0.5"
             raise TypeError(
                 f"{what} must be a function of the coefficients in JAX, text such as "
-                f"'{example}', or a list of these, but {one!r} was given."
+                f"'{example}', mossp.Expected(...), or a list of these, but {one!r} was given."
             )
-    if not parts:
-        return None
     if len(set(names)) < len(names):
         names = [f"{i}: {name}" for i, name in enumerate(names)]
-    return OfCoefficients(tuple(parts), tuple(names), extended)
+    of_coefficients = OfCoefficients(tuple(parts), tuple(names), extended) if parts else None
+    if not means:
+        return of_coefficients
+    return {**({"coefficients": of_coefficients} if parts else {}), **means}

@@ -18,6 +18,7 @@ from mossp._base.types import PyTree
 from mossp.losses import LinearModel, Predictive
 from mossp.problem import Problem
 from mossp.regularizers import Regularizer
+from mossp.sklearn.attributes import only_attribute
 from mossp.sklearn.coefficients import constraint_of, on_coefficients, regularizer_of
 from mossp.sklearn.rows import Rows
 
@@ -112,10 +113,15 @@ def penalty_of(params: Parameters, rows: Rows, lam: float | None) -> Regularizer
 
 def constraints_of(params: Parameters, rows: Rows) -> dict[str, Any]:
     def on_data(bound: Any) -> Any:
+        attributes = rows.sensitive or {}
+        named, z = bound.attribute, None
+        if isinstance(named, str) and named in attributes:  # else it is a column of X
+            bound, z = type(bound)(bound.bound), attributes[named]
+        elif named is None:
+            z = only_attribute(rows.sensitive)
         return bound.on(
-            rows.X, rows.labels, rows.weights, sensitive=rows.sensitive, names=rows.names,
-            classes=rows.outputs,
-        )  # fmt: skip
+            rows.X, rows.labels, rows.weights, sensitive=z, names=rows.names, classes=rows.outputs
+        )
 
     common: dict[str, Any] = {
         "columns": list(() if rows.names is None else rows.names) or rows.features,

@@ -9,10 +9,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from mossp.sklearn.answers import coefficients_of, set_result
-from mossp.sklearn.formulation import formulate
+from mossp.sklearn.captured import rows_before_folds, warn_of_captured
+from mossp.sklearn.paths import solution
 from mossp.sklearn.rows import checked_matrix, checked_rows
 from mossp.sklearn.streams import Streaming
-from mossp.solving.solve import solve
 
 # The docstrings of both models from their second parameter on, written once.
 PARAMETERS = """\
@@ -26,8 +26,16 @@ PARAMETERS = """\
     equality, inequality : callable, str or list of these, optional
         `c(x) = 0` and `c(x) <= 0` on the coefficients x, of shape (n_features,), or
         (n_features, n_classes) for more than two classes: a function in JAX, text such as
-        "sum(x**2) = 1" or "age <= 0.5", or a list of these; as inequality a bound of
-        `mossp.fairness`, too.
+        "sum(x**2) = 1" or "age <= 0.5", a mean over rows, `mossp.Expected(c)` with c(x, batch)
+        and batches (X, targets, weights) of the rows that are fitted to, or a list of these; as
+        inequality a bound of `mossp.fairness`, too. Targets of two classes are -1 and +1.
+    rates : str, Bound or list of these, optional
+        Bounds of `mossp.rates` that the true rates on the training rows are to meet, such as
+        "fpr <= 0.05" or "|selection[sex=F] - selection[sex=M]| <= 0.02"; of a regressor
+        "mean loss[sex=F] <= 0.4". Groups are columns of X by name, or of `sensitive`.
+    rates_margin : float, optional
+        A confidence such as 0.95: the bounds are tightened so that new rows meet each of them with
+        it, by a binomial bound on the number of its rows.
     nonnegative : bool
         Coefficients >= 0.
     fit_intercept : bool
@@ -66,6 +74,9 @@ PARAMETERS = """\
         Of the constraints, at the answer.
     result_ : Result
         The whole of `mossp.solve`'s answer.
+    rates_ : dict
+        The true rates on the training rows by the text that asked for them, where there are
+        `rates`; `result_.settings["rates"]` has the smooth ones beside them.
 
     Notes
     -----
@@ -85,6 +96,8 @@ class LinearEstimator(Streaming, BaseEstimator):
         lam: float | None = None,
         equality: Any = None,
         inequality: Any = None,
+        rates: Any = None,
+        rates_margin: float | None = None,
         nonnegative: bool = False,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
@@ -106,6 +119,8 @@ class LinearEstimator(Streaming, BaseEstimator):
         self.lam = lam
         self.equality = equality
         self.inequality = inequality
+        self.rates = rates
+        self.rates_margin = rates_margin
         self.nonnegative = nonnegative
         self.fit_intercept = fit_intercept
         self.penalize_intercept = penalize_intercept
@@ -123,11 +138,22 @@ class LinearEstimator(Streaming, BaseEstimator):
         self.dtype = dtype
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None) -> Any:
-        """Fit to rows X with targets y; `sensitive` is the attribute of a fairness bound."""
+        """Fit to rows X with targets y.
+
+        Parameters
+        ----------
+        X, y
+            Rows and their targets.
+        sample_weight : array, optional
+            One a row.
+        sensitive : array, data frame, named series or dict of columns, optional
+            Attributes of the rows that need not be columns of X, for `rates` and for bounds of
+            `mossp.fairness`. An array is the column "sensitive".
+        """
         rows = checked_rows(self, X, y, sample_weight, sensitive)
+        warn_of_captured(vars(self), rows_before_folds())
         start = coefficients_of(self) if self.warm_start else None
-        problem, x0, settings = formulate(vars(self), rows.balanced(), start)
-        result = solve(problem, x0, **settings)
+        result = solution(vars(self), rows.balanced(), start)
         self._online = self._state = None  # a stream begins anew
         set_result(self, result, rows)
         return self

@@ -56,6 +56,8 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         lam: float | None = None,
         equality: Any = None,
         inequality: Any = None,
+        rates: Any = None,
+        rates_margin: float | None = None,
         nonnegative: bool = False,
         fit_intercept: bool = True,
         penalize_intercept: bool = False,
@@ -75,11 +77,12 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
     ) -> None:
         super().__init__(
             loss, regularizer=regularizer, lam=lam, equality=equality, inequality=inequality,
-            nonnegative=nonnegative, fit_intercept=fit_intercept,
-            penalize_intercept=penalize_intercept, constrain_intercept=constrain_intercept,
-            feature_weights=feature_weights, method=method, steps=steps, batch_size=batch_size,
-            polish=polish, tol=tol, n_starts=n_starts, n_replicas=n_replicas,
-            warm_start=warm_start, random_state=random_state, dtype=dtype,
+            rates=rates, rates_margin=rates_margin, nonnegative=nonnegative,
+            fit_intercept=fit_intercept, penalize_intercept=penalize_intercept,
+            constrain_intercept=constrain_intercept, feature_weights=feature_weights,
+            method=method, steps=steps, batch_size=batch_size, polish=polish, tol=tol,
+            n_starts=n_starts, n_replicas=n_replicas, warm_start=warm_start,
+            random_state=random_state, dtype=dtype,
         )  # fmt: skip
         self.class_weight = class_weight
 

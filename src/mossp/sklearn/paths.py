@@ -9,8 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.base import clone
 
+from mossp._base.types import PyTree
 from mossp.certificates.stationarity import full_gradient
+from mossp.result import Result, Status
 from mossp.sklearn.formulation import Parameters, formulate, penalty_of
+from mossp.sklearn.promises import has_rates
+from mossp.sklearn.rates import rated
 from mossp.sklearn.rows import Rows, checked_rows
 from mossp.solving.path import Path, checked_strengths, path, with_regularizer
 from mossp.solving.solve import solve
@@ -49,8 +53,24 @@ def regularization_path(
     return path_of(vars(model), rows, strengths(lams, vars(model), rows))
 
 
+def solution(params: Parameters, rows: Rows, start: PyTree | None = None) -> Result:
+    """The model with these parameters, on these rows."""
+    if has_rates(params):
+        return rated(params, rows, start)
+    problem, x0, settings = formulate(params, rows, start)
+    return solve(problem, x0, **settings)
+
+
 def path_of(params: Parameters, rows: Rows, lams: np.ndarray) -> Path:
     """The model with these parameters at every strength, on these rows."""
+    if has_rates(params):
+        results: list[Result] = []
+        for lam in lams.tolist():  # falling
+            start = results[-1].x if results and np.isfinite(results[-1].fun) else None
+            results.append(rated({**params, "lam": lam}, rows, start, thorough=False))
+            if results[-1].status is Status.INTERRUPTED:
+                break
+        return Path(lams[: len(results)], results)
     problem, x0, settings = formulate({**params, "lam": 1.0}, rows)
     return path(
         problem, lams, x0, regularizer=lambda lam: penalty_of(params, rows, lam), **settings

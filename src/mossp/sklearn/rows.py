@@ -1,4 +1,4 @@
-"""Checked rows: what a user gave as X, y, weights and a protected attribute."""
+"""Checked rows: what a user gave as X, y, weights and protected attributes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from mossp._base.printing import shown
 from mossp._base.surroundings import refuse_traced
+from mossp.sklearn.attributes import Columns, attributes_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,8 +33,11 @@ class Rows:
         Of a classifier, sorted.
     names : sequence of str, optional
         Of the columns, if they have any.
-    sensitive : array, optional
-        The protected attribute of a fairness bound.
+    sensitive : dict of arrays, optional
+        Protected attributes by name.
+    counted : array, optional
+        What each row counts in a rate: its sample weight, without the weight of its class. 1 if
+        left out.
     """
 
     X: Any
@@ -41,7 +45,8 @@ class Rows:
     weights: np.ndarray
     classes: np.ndarray | None = None
     names: Sequence[str] | None = None
-    sensitive: Any = None
+    sensitive: dict[str, np.ndarray] | None = None
+    counted: np.ndarray | None = None
 
     @property
     def features(self) -> int:
@@ -51,6 +56,18 @@ class Rows:
     def outputs(self) -> int | None:
         """C where there are so many scores a row; None for one."""
         return None if self.classes is None or len(self.classes) == 2 else len(self.classes)
+
+    @property
+    def columns(self) -> Columns:
+        """What groups of rows are made of, by name."""
+        return Columns(self.sensitive, self.X, self.names)
+
+    @property
+    def class_numbers(self) -> np.ndarray | None:
+        """For every row the number of its class; None for a target that is a number."""
+        if self.classes is None:
+            return None
+        return self.labels if self.outputs else (self.labels > 0).astype(int)
 
     def balanced(self) -> Rows:
         """With weights whose mean is 1: the strength of a regulariser keeps its meaning."""
@@ -64,7 +81,10 @@ class Rows:
             raise ValueError("sample_weight is zero for all rows of a fold: use fewer folds.")
         return dataclasses.replace(
             self, X=self.X[rows], labels=self.labels[rows], weights=weights,
-            sensitive=None if self.sensitive is None else np.asarray(self.sensitive)[rows],
+            sensitive=None if self.sensitive is None else {
+                name: values[rows] for name, values in self.sensitive.items()
+            },
+            counted=None if self.counted is None else self.counted[rows],
         ).balanced()  # fmt: skip
 
 
@@ -91,14 +111,16 @@ def checked_rows(
         False: the rows are to suit the estimator as it is, a batch of a stream.
     """
     check = checked_classes if is_classifier(estimator) else checked_numbers
-    return dataclasses.replace(check(estimator, X, y, sample_weight, reset), sensitive=sensitive)
+    rows = check(estimator, X, y, sample_weight, reset)
+    return dataclasses.replace(rows, sensitive=attributes_of(sensitive, len(rows.labels)))
 
 
 def checked_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool) -> Rows:
     X, y = checked_matrix(estimator, X, y, reset=reset, y_numeric=True)
     y = np.asarray(y, np.float64)
     names = getattr(estimator, "feature_names_in_", None)
-    return Rows(X, y, checked_weights(X, sample_weight), names=names)
+    weights = checked_weights(X, sample_weight)
+    return Rows(X, y, weights, names=names, counted=weights)
 
 
 def checked_classes(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool) -> Rows:
@@ -117,7 +139,7 @@ def checked_classes(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: b
             f"y has the class {shown(y[unknown].tolist()[0])}, but the classes are "
             f"{shown(classes.tolist())}."
         )
-    weights = checked_weights(X, sample_weight)
+    counted = weights = checked_weights(X, sample_weight)
     if estimator.class_weight is not None:
         weights = checked_weights(X, weights * compute_sample_weight(estimator.class_weight, y))
     present = np.unique(y[weights > 0])
@@ -129,7 +151,7 @@ def checked_classes(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: b
     estimator.classes_ = classes
     labels = number if len(classes) > 2 else np.where(number == 1, 1.0, -1.0)
     names = getattr(estimator, "feature_names_in_", None)
-    return Rows(X, labels, weights, classes, names)
+    return Rows(X, labels, weights, classes, names, counted=counted)
 
 
 def checked_weights(X: Any, sample_weight: Any) -> np.ndarray:

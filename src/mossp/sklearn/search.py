@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from mossp.regularizers import Zero
 from mossp.result import Status
 from mossp.sklearn.answers import set_coefficients, set_result
+from mossp.sklearn.captured import warn_of_captured
 from mossp.sklearn.coefficients import regularizer_of
 from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.paths import path_of, strengths
@@ -64,7 +65,8 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
     Attributes
     ----------
     lam_ : float
-        The strength of the highest mean score, of equals the largest.
+        The strength of the highest mean score, of equals the largest; with `rates`, among those
+        that meet them on all rows.
     lams_ : array
         The strengths that were tried, falling.
     scores_ : array of shape (n_folds, n_lams)
@@ -107,6 +109,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         if isinstance(regularizer_of(model.regularizer, 1.0), Zero):
             raise ValueError("The regulariser 'none' has no strength to choose.")
         rows = checked_rows(model, X, y, sample_weight, sensitive)
+        warn_of_captured(vars(model), len(rows.labels))
         targets = np.asarray(y) if is_classifier(model) else rows.labels
         self.lams_ = strengths(self.lams, vars(model), rows.balanced())
         folds = check_cv(self.cv, targets, classifier=is_classifier(model))
@@ -123,7 +126,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
             scores.append([score_at(scorer, model, r.x, *seen, weight) for r in found.results])
         self.scores_ = np.array(scores)
         self.path_ = finished(path_of(vars(model), rows.balanced(), self.lams_))
-        best = int(np.argmax(self.scores_.mean(axis=0)))
+        best = int(np.argmax(np.where(met(self.path_), self.scores_.mean(axis=0), -np.inf)))
         self.lam_ = float(self.lams_[best])
         model.set_params(lam=self.lam_)
         set_result(model, self.path_.results[best], rows)
@@ -166,6 +169,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
     violation_ = of_the_estimator("violation_")
     result_ = of_the_estimator("result_")
     n_iter_ = of_the_estimator("n_iter_")
+    rates_ = of_the_estimator("rates_")
     n_features_in_ = of_the_estimator("n_features_in_")
     feature_names_in_ = of_the_estimator("feature_names_in_")
 
@@ -183,6 +187,15 @@ def finished(found: Path) -> Path:
     if any(result.status is Status.INTERRUPTED for result in found.results):
         raise KeyboardInterrupt
     return found
+
+
+def met(found: Path) -> np.ndarray:
+    """At which strengths bounds on rates are met on all rows; everywhere if they are nowhere.
+
+    A model that breaks them often scores higher, and is not what was asked for.
+    """
+    good = np.array([r.settings.get("rates", {}).get("met", True) for r in found.results])
+    return good | ~good.any()
 
 
 def score_at(scorer: Any, model: Any, x: Any, X: Any, y: Any, weight: dict[str, Any]) -> float:

@@ -17,6 +17,7 @@ from mossp.sklearn.formulation import (
     loss_of,
     targets_of,
 )
+from mossp.sklearn.promises import has_rates
 from mossp.sklearn.rows import Rows
 from mossp.solving.online import Online
 
@@ -33,6 +34,11 @@ class Streaming:
     def _feed(self, rows: Rows) -> None:
         """One step of the run a mini-batch of these rows."""
         model: Any = self
+        if has_rates(vars(model)):
+            raise ValueError(
+                "A rate is promised on all training rows, and partial_fit sees some: use fit, or "
+                "bound a smooth rate by mossp.Expected as inequality."
+            )
         given = model.inequality
         bounds = given if isinstance(given, (list, tuple)) else [given]
         if any(isinstance(bound, Covariance) for bound in bounds):
@@ -70,7 +76,12 @@ class Streaming:
             )
         self._state = run.state
         set_coefficients(model, run.x, max(run.steps, 1))
-        for name in ("result_", "certificate_", "violation_"):  # they were of other coefficients
+        for name in (
+            "result_",
+            "certificate_",
+            "violation_",
+            "rates_",
+        ):  # they were of other coefficients
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:

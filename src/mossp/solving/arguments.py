@@ -118,7 +118,15 @@ def checked(
     if method.momentum.full:
         batch = problem.samples or batch
     K = checked_steps(
-        problem, oracles, method, rule, steps, gradients, seconds, batch, bool(chosen),
+        problem,
+        oracles,
+        method,
+        rule,
+        steps,
+        gradients,
+        seconds,
+        batch,
+        bool(chosen),
         bool(polish),
     )
     arguments = Arguments(
@@ -222,10 +230,10 @@ def checked_steps(
             half = lambda K: 2 * cost(problem, oracles, method, rule, K, batch)  # noqa: E731
             affordable = max(steps_within(budget, half), 1)
         if affordable < 1:
+            least = cost(problem, oracles, method, rule, 1, batch)
             raise ValueError(
-                f"A budget of {budget} gradients is less than one step, which takes "
-                f"{cost(problem, oracles, method, rule, 1, batch)}: give more gradients or a smaller "
-                "batch_size."
+                f"A budget of {budget} gradients is less than one step, which takes {least}: give "
+                "more gradients or a smaller batch_size."
             )
         return affordable if K is None else min(K, affordable)
     if K is not None:
@@ -244,9 +252,7 @@ def checked_steps(
     return int(np.clip(PASSES * problem.most_rows // batch, FEWEST_STEPS, MOST_STEPS))
 
 
-def cost(
-    problem: Problem, oracles: Oracles, method: Method, rule: Rule, K: int, batch: int
-) -> int:
+def cost(problem: Problem, oracles: Oracles, method: Method, rule: Rule, K: int, batch: int) -> int:
     """Samples differentiated in K steps: initial batch, steps, full gradients at anchors."""
     first = initial_batches(rule, method, K, batch)
     full = -(-K // steps_per_anchor(problem, method, batch)) if method.momentum.anchored else 0

@@ -34,7 +34,6 @@ class Choice(NamedTuple):
 
 def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
     """The best way known to solve this problem without tuning."""
-    rows = oracles.rows_per_pass if oracles.finite_sum else None
     if not rule.tuned or output == "random":
         why = "recursive momentum: a setting of the paper was asked for"
         return Choice(METHODS["mossp-r"](), "mossp-r", False, why)
@@ -48,7 +47,9 @@ def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
         method, name = SQPDC(momentum=momentum), "sqp-dc"
     else:
         method, name = MoSSPAL(momentum=momentum), "mossp-al"
-    what = "samples without end" if rows is None else f"{rows} rows" if rows > 1 else "no data"
+    most = max((s.rows or 0 for s in (oracles.source, *oracles.others)), default=0)
+    what = "no data" if oracles.finite_sum and not most else f"{most} rows"
+    what = what if oracles.finite_sum else "samples without end"
     kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
     many = counted(oracles.m, "constraint")
     return Choice(method, name, oracles.finite_sum, f"{kind} gradients: {what}, {many}")

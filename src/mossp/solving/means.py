@@ -62,15 +62,31 @@ def check_mean(
     points = np.asarray(x0 + size * DISTANCES * noise, dtype)
     line = [points + k * BESIDE * size * noise for k in (0, 1, 2)]
     every = jnp.asarray(np.concatenate(line), dtype)
-    found = [np.asarray(v, float) for v in _values(oracles, every, rows, place)]
+    *given, slopes = _values(oracles, every, rows, place)
+    coarse = np.dtype(min(np.dtype(dtype), given[0].dtype, key=lambda kind: kind.itemsize))
+    found = [np.asarray(v, float) for v in given]
     for entry in range(found[0].shape[-1]):
-        compare(what, count, dtype, *(values[..., entry] for values in found))
+        compare(what, count, coarse, *(values[..., entry] for values in found))
+    flat = place is not None and not np.any(np.asarray(slopes)) and np.ptp(found[0], axis=0).any()
+    if flat:
+        raise ValueError(
+            f"{what} changes with x, but its derivative is 0 everywhere, as that of a count or of "
+            "`A @ x > 0` is: replace steps by a smooth function, jax.nn.sigmoid((A @ x) / 0.1)."
+        )
 
 
 def compare(
     what: str, count: int, dtype: Any, whole: np.ndarray, groups: np.ndarray, single: np.ndarray
 ) -> None:
-    """Of all rows together, in groups, and one by one, at points and along short lines from them."""
+    """Of all rows together, in groups, and one by one, at points and on short lines from them."""
+    lost = np.isfinite(whole) & ~np.isfinite(single).all(axis=1)
+    if lost.any():
+        raise ValueError(
+            f"{what} must be the mean over the rows of a batch, but it is finite on {count} rows "
+            "together and NaN or infinite on one of them. Where it divides by the rows of a group "
+            "in the batch, give mossp.group_weights(group) as an array w of the data, and write "
+            "jnp.mean(w * value)."
+        )
     rounding = second_difference(single)
     whole, groups, single = whole[:POINTS], groups[:POINTS], single[:POINTS]
     enough = ROUNDING[np.dtype(dtype)] * np.abs(single).max(axis=1) + TIMES_ROUNDING * rounding
@@ -112,8 +128,11 @@ def some_rows(source: Source) -> PyTree:
 
 
 @compiled(static_argnums=3)
-def _values(oracles: Oracles, points: Any, rows: PyTree, place: int | None) -> tuple[Any, Any, Any]:
-    """On all rows, on groups of GROUP, and on single rows, at each point; one column an entry."""
+def _values(oracles: Oracles, points: Any, rows: PyTree, place: int | None) -> Any:
+    """On all rows, on groups of GROUP, and on single rows, at each point; one column an entry.
+
+    And, of a constraint, a vector that is 0 where all derivatives are.
+    """
     count = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
     groups = count // GROUP
 
@@ -126,11 +145,12 @@ def _values(oracles: Oracles, points: Any, rows: PyTree, place: int | None) -> t
     def of(x: Vector, places: Any) -> Any:
         return value(x, map_rows(lambda a: a[places], rows))
 
-    def at(x: Vector) -> tuple[Any, Any, Any]:
+    def at(x: Vector) -> tuple[Any, Any, Any, Any]:
         # Rows of a group lie far apart: i, i + groups, i + 2 groups.
         mixed = jnp.arange(groups * GROUP).reshape(GROUP, groups).T
         single = jnp.arange(count)[:, None]
         each = lambda places: jax.lax.map(lambda p: of(x, p), places)  # noqa: E731
-        return value(x, rows), each(mixed), each(single)
+        slope = 0.0 if place is None else jax.grad(lambda x: jnp.sum(value(x, rows) ** 2))(x)
+        return value(x, rows), each(mixed), each(single), slope
 
     return jax.lax.map(at, points)

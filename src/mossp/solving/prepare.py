@@ -38,8 +38,8 @@ from mossp.solving.arguments import (
     MOST_STEPS,
     Arguments,
     cost,
-    initial_batches,
     differentiated,
+    initial_batches,
     steps_per_anchor,
 )
 from mossp.solving.observer import Observer
@@ -80,7 +80,8 @@ class Prepared:
     def gradients(self, state: State) -> int:
         """Samples differentiated so far, per replica."""
         a = self.arguments
-        per_step = a.method.momentum.gradients * differentiated(self.oracles, a.method, a.batch_size)
+        each = differentiated(self.oracles, a.method, a.batch_size)
+        per_step = a.method.momentum.gradients * each
         full = state.position.anchors * self.oracles.rows_per_pass
         steps = self.initial_gradients + state.k * per_step
         return steps + full + state.attempts.gradients

@@ -81,29 +81,37 @@ def iterated(p: Prepared, state: State, each: Callable[[State], None]) -> State:
         longest, state = advanced.longest, state._replace(position=advanced.position)
         if advanced.ended:
             state = state.noted("The stream has ended.")._replace(ended=Ended.STREAM)
-        rows = len(state.record.history)
-        state = observed_between(p, stopped(p, state), advanced.chunks)
-        if len(state.record.history) > rows:
+        seen = p.watch.observe(state.position)
+        before = stopped(p, troubled(p, state, seen, advanced.chunks))
+        state = observed_between(p, before, seen)
+        if len(state.record.history) > len(before.record.history):
             each(state)
         state = ended(p, stopped(p, state))
         if a.checkpoint is not None and (
             saved.seconds() > CHECKPOINT_SECONDS or state.ended not in (None, Ended.LOST)
         ):
-            saved_state(p, state)
+            saved_state(p, before if only_interrupted(p, state) else state)
             saved.restart()
     return state
 
 
-def observed_between(p: Prepared, state: State, chunks: list[Chunk]) -> State:
-    """After a chunk: what it led to is looked at, recorded, shown, and perhaps polished."""
-    seen = p.watch.observe(state.position)
-    record = p.watch.troubled(state.record, state.position, seen, chunks)
-    state = state._replace(record=record)
-    over = p.budget.late or state.ended is not None or record.given_up.all()
+def troubled(p: Prepared, state: State, seen: Observation, chunks: list[Chunk]) -> State:
+    return state._replace(record=p.watch.troubled(state.record, state.position, seen, chunks))
+
+
+def only_interrupted(p: Prepared, state: State) -> bool:
+    """Whether an unbroken run would not have looked here: what was recorded is then not saved."""
+    due = p.loop.events.traced(state.k) or state.record.given_up.all()
+    return state.ended is Ended.SIGNAL and not due
+
+
+def observed_between(p: Prepared, state: State, seen: Observation) -> State:
+    """After a chunk: what it led to is recorded, shown, and perhaps polished."""
+    over = p.budget.late or state.ended is not None or state.record.given_up.all()
     if not (p.loop.events.traced(state.k) or over):
         return state
     gradients, seconds = p.gradients(state), p.budget.seconds()
-    record = p.watch.recorded(record, state.position, seen, gradients, seconds)
+    record = p.watch.recorded(state.record, state.position, seen, gradients, seconds)
     state = state._replace(record=record)
     F, violation = float(np.min(seen.objective)), float(np.min(seen.violation))
     p.observer.show(state.k, F, violation)
@@ -119,8 +127,8 @@ def observed_between(p: Prepared, state: State, chunks: list[Chunk]) -> State:
 def recorded(
     p: Prepared, state: State, seen: Observation, chunks: list[Chunk], seconds: float
 ) -> State:
-    record = p.watch.troubled(state.record, state.position, seen, chunks)
-    record = p.watch.recorded(record, state.position, seen, p.gradients(state), seconds)
+    state = troubled(p, state, seen, chunks)
+    record = p.watch.recorded(state.record, state.position, seen, p.gradients(state), seconds)
     return state._replace(record=record)
 
 

@@ -101,6 +101,7 @@ def judge(
         cert = strongest(oracles, x, one, tol)
     else:
         cert = decided(oracles, x, one, samples or 0, more, most, tol, batch_size)
+        r.feasibility[best] = cert.feasibility  # which more samples may know better
 
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol, relative=True)
     endless = False

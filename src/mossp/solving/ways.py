@@ -30,6 +30,7 @@ SMALL = 10**8  # samples times variables, in all steps of a run
 
 FAILED = (Status.DIVERGED, Status.NONFINITE)
 SHORT = (Status.BUDGET, Status.INFEASIBLE_STATIONARY)
+ASKED = (Status.INTERRUPTED, Status.STOPPED)  # for an end: no other way is tried then
 
 
 class Way(NamedTuple):
@@ -43,7 +44,7 @@ def best_way(arguments: Arguments, run: Callable[[Arguments], Result]) -> Result
     if oracles.large and arguments.chosen and arguments.polish and not arguments.limited:
         # Steps would have to be compiled besides, which takes longer than to solve the problem.
         newton = run(dataclasses.replace(arguments, steps=0))
-        if newton.success:
+        if newton.success or newton.status in ASKED:
             return newton
     best = first = run(arguments)
     if not worth_more(arguments, oracles, first):
@@ -57,7 +58,7 @@ def best_way(arguments: Arguments, run: Callable[[Arguments], Result]) -> Result
         tried.append(result)
         if better(result, best):
             best, name = result, way.name
-        if best.success or result.status in (Status.INTERRUPTED, Status.STOPPED):
+        if best.success or result.status in ASKED:
             break
     return summed_up(arguments, first, best, name, tried)
 

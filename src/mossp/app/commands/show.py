@@ -30,6 +30,7 @@ def described(model: Any) -> list[str]:
     lines = [f"A {model.kind}{target}, loss {model.loss}{regularizer}"]
     for kind in ("equality", "inequality"):
         lines += [f"{kind}: {text}" for text in about.get(kind, ())]
+    lines += [f"rate: {text}" for text in about.get("rates", ())]
     for kind in ("parity", "opportunity"):
         if about.get(kind) is not None:
             bound = f"covariance within {about[kind]:g}"

@@ -30,15 +30,22 @@ def estimator_of(
             if request.sensitive is None or not classes:
                 need = "a classification loss" if request.sensitive else "--sensitive COLUMN"
                 raise ValueError(f"--{option} needs {need}.")
-            inequality.append(kind(bound))
-    if request.sensitive is not None and request.parity is None and request.opportunity is None:
-        raise ValueError("--sensitive names a column for --parity or --opportunity: give a bound.")
+            inequality.append(kind(bound, attribute=request.sensitive))
+    bounded = request.parity is not None or request.opportunity is not None or request.rates
+    if request.sensitive is not None and not bounded:
+        raise ValueError(
+            "--sensitive names a column for --rate, --parity or --opportunity: give a bound."
+        )
+    if request.rates_margin is not None and not request.rates:
+        raise ValueError("--rates-margin is for bounds on rates: give --rate.")
     settings: dict[str, Any] = {
         "loss": "logistic" if loss == "softmax" else loss,
         "regularizer": request.regularizer,
         "equality": [e for t in request.equalities for e in parse(t, features.names, "=", several)]
         or None,
         "inequality": inequality or None,
+        "rates": request.rates or None,
+        "rates_margin": request.rates_margin,
         "nonnegative": request.nonnegative,
         "fit_intercept": not request.no_intercept,
         "method": request.method,

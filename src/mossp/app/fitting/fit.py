@@ -26,6 +26,7 @@ from mossp.app.fitting.scores import score
 from mossp.app.model import Model
 from mossp.result import Result
 from mossp.sklearn import PathCV
+from mossp.sklearn.promises import bounds_of, rates_on
 
 FOLDS = 5
 
@@ -45,6 +46,7 @@ class Fitted(NamedTuple):
 
 def fit(request: Request) -> Fitted:
     """Read, split, fit and score. Wrong input is a ValueError of one sentence."""
+    bounds_of(request.rates)  # a slip in a text is told before a large file is read
     table = tables.read(request.train, request.format)
     y = tables.target_of(table, request.target)
     loss, classes = loss_and_kind(request, table, y)
@@ -67,18 +69,35 @@ def fit(request: Request) -> Fitted:
     search = None
     if request.chooses_strength:
         search = estimator = PathCV(estimator, cv=FOLDS, verbose=sys.stderr.isatty())
-    estimator.fit(train.X, train.y, sensitive=train.z)
+    estimator.fit(train.X, train.y, sensitive=train.sensitive)
     estimator = estimator if search is None else search.estimator_
     scores = {"train": score(estimator, train)}
     if test is not None:
         scores["test"] = score(estimator, test)
-    model = as_model(request, features, estimator, loss, scores)
+    rates = rates_of(estimator, test)
+    model = as_model(request, features, estimator, loss, scores, rates)
     names = entry_names(features.names, estimator)
     return Fitted(model, estimator.result_, estimator, names, train, test, search, scores)
 
 
+def rates_of(estimator: Any, test: Sample | None) -> dict[str, dict[str, float]]:
+    """The rates that were bounded: on training rows, and on the others with an interval."""
+    reached = getattr(estimator, "rates_", {})
+    found = {text: {"train": float(value)} for text, value in reached.items()}
+    if test is not None and found:
+        held_out = rates_on(estimator, test.X, test.y, test.sensitive)
+        for text, (value, (low, high)) in held_out.items():
+            found[text] |= {"test": float(value), "low": float(low), "high": float(high)}
+    return found
+
+
 def as_model(
-    request: Request, features: Features, estimator: Any, loss: str, scores: dict[str, Any]
+    request: Request,
+    features: Features,
+    estimator: Any,
+    loss: str,
+    scores: dict[str, Any],
+    rates: dict[str, Any],
 ) -> Model:
     from mossp import __version__
 
@@ -105,6 +124,8 @@ def as_model(
             "regularizer": chosen or request.regularizer,
             "equality": request.equalities,
             "inequality": request.inequalities,
+            "rates": rates,
+            "rates_margin": request.rates_margin,
             "parity": request.parity,
             "opportunity": request.opportunity,
             "sensitive": request.sensitive,

@@ -24,12 +24,14 @@ ROOM = 2.5  # of its figure, in units of the model's largest coefficient
 def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
     """Write a page with coefficients by name, certificate, scores, ROC curves and the path."""
     extras = [asked_part(fitted), scores_part(fitted)]
+    if fitted.model.about["rates"]:
+        extras.insert(1, rates_part(fitted))
     if fitted.search is not None:
         extras.append(path_part(fitted, fitted.search.path_))
-    elif fitted.estimator.regularizer != "none":
+    elif fitted.estimator.regularizer != "none" and rates_met(fitted):
         train = fitted.train
         strengths = regularization_path(
-            fitted.estimator, train.X, train.y, sensitive=train.z, lams=STRENGTHS
+            fitted.estimator, train.X, train.y, sensitive=train.sensitive, lams=STRENGTHS
         )
         extras.append(path_part(fitted, strengths))
     what = f"{request.target or 'the labels'} of {Path(request.train).name}"
@@ -53,6 +55,31 @@ def asked_part(fitted: Fitted) -> Extra:
         rows.append(("positive coefficients", f"speak for {model.classes[1]}"))
     note = "Constraints are on the coefficients below."
     return Extra("What was asked for", ("", ""), rows, [], note)
+
+
+def rates_met(fitted: Fitted) -> bool:
+    """Whether the rates are met, if there are any: else those along a path are hardly."""
+    return bool(fitted.result.settings.get("rates", {}).get("met", True))
+
+
+def rates_part(fitted: Fitted) -> Extra:
+    """What was asked of rates, what was reached, and what held-out rows say."""
+    about = fitted.model.about
+    rows = []
+    for asked, seen in about["rates"].items():
+        held_out = ["", ""]
+        if "test" in seen:
+            ends = (numbers.value(seen[end], 4) for end in ("low", "high"))
+            held_out = [numbers.value(seen["test"], 4), " to ".join(ends)]
+        rows.append((asked, numbers.value(seen["train"], 4), *held_out))
+    header = ("asked", "reached (training rows)", "on held-out rows", "95 % interval there")
+    note = "The bounds are on the training rows; new rows vary about them."
+    if about["rates_margin"] is not None:
+        note = (
+            "The bounds were tightened so that new rows meet each of them with confidence "
+            f"{numbers.fixed(about['rates_margin'], 3)}."
+        )
+    return Extra("Rates", header, rows, [], note)
 
 
 def scores_part(fitted: Fitted) -> Extra:

@@ -20,6 +20,8 @@ class Request:
     nonnegative: options.Nonnegative = False
     no_intercept: options.NoIntercept = False
     balanced: options.Balanced = False
+    rate: options.Rate = None
+    rates_margin: options.RatesMargin = None
     sensitive: options.Sensitive = None
     parity: options.Parity = None
     opportunity: options.Opportunity = None
@@ -44,6 +46,11 @@ class Request:
     def inequalities(self) -> list[str]:
         """Texts of inequalities, as they were given."""
         return list(self.inequality or ())
+
+    @property
+    def rates(self) -> list[str]:
+        """Texts of bounds on rates, as they were given."""
+        return list(self.rate or ())
 
     @property
     def excluded(self) -> list[str]:

@@ -16,6 +16,7 @@ from mossp.app import tables
 from mossp.app.features import Features
 from mossp.app.fitting.request import Request
 from mossp.app.tables import Table, TableError
+from mossp.sklearn.promises import bounds_of
 
 CLASSIFICATION = ("logistic", "huberized-hinge", "softmax")
 FEW_CLASSES = 2  # different numbers that are taken for classes, where no loss says more
@@ -23,15 +24,23 @@ NUMBERED = re.compile(r"\bx\s*\[\s*[-:\d]")  # a coefficient by number, in a con
 
 
 class Sample(NamedTuple):
-    """Rows with their targets, and the protected attribute if there is one."""
+    """Rows with their targets, and the attributes that bounds speak of, by column."""
 
     X: Any
     y: np.ndarray
-    z: np.ndarray | None
+    z: np.ndarray | None  # the protected attribute, if there is one
+    attributes: dict[str, np.ndarray]
 
     def at(self, rows: np.ndarray) -> Sample:
         """Some of the rows."""
-        return Sample(self.X[rows], self.y[rows], None if self.z is None else self.z[rows])
+        z = None if self.z is None else self.z[rows]
+        attributes = {name: values[rows] for name, values in self.attributes.items()}
+        return Sample(self.X[rows], self.y[rows], z, attributes)
+
+    @property
+    def sensitive(self) -> dict[str, np.ndarray] | None:
+        """What `fit` of an estimator is given under this name."""
+        return self.attributes or None
 
 
 def loss_and_kind(request: Request, table: Table, y: np.ndarray) -> tuple[str, bool]:
@@ -73,10 +82,17 @@ def warn_of_numbers(request: Request, table: Table) -> None:
 
 
 def sample(request: Request, table: Table, features: Features, y: np.ndarray) -> Sample:
-    z = None
-    if request.sensitive is not None:
-        z = tables.target_of(table, request.sensitive)
-    return Sample(features.matrix(table), y, z)
+    z = None if request.sensitive is None else tables.target_of(table, request.sensitive)
+    attributes = {} if z is None or request.sensitive is None else {request.sensitive: z}
+    for name in named_columns(request):
+        attributes[name] = tables.attribute_of(table, name)
+    return Sample(features.matrix(table), y, z, attributes)
+
+
+def named_columns(request: Request) -> list[str]:
+    """Columns whose values make the groups of rates."""
+    conditions = [c for b in bounds_of(request.rates) for t in b.elementary for c in t.conditions]
+    return list(dict.fromkeys(c.column for c in conditions if c.column not in (None, "class")))
 
 
 def split(

@@ -6,6 +6,7 @@ are known.
 
 from mossp.app.tables.columns import (
     NUMBERS,
+    attribute_of,
     check_known,
     check_target,
     kind_of,
@@ -22,6 +23,7 @@ __all__ = [
     "NUMBERS",
     "Table",
     "TableError",
+    "attribute_of",
     "check_known",
     "check_target",
     "kind_of",

@@ -102,6 +102,25 @@ def _list(table: Table) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+def attribute_of(table: Table, name: str) -> np.ndarray:
+    """A column by whose values rows are told apart: numbers, booleans or text.
+
+    Examples
+    --------
+    >>> import pathlib, scipy.sparse
+    >>> X = scipy.sparse.csr_matrix([[0.0, 2.0], [0.0, 0.0]])
+    >>> attribute_of(Table(pathlib.Path("two"), X=X, y=np.ones(2)), "x2").tolist()
+    [2.0, 0.0]
+    """
+    check_known(table, [name])
+    if table.X is not None:
+        return np.asarray(table.X[:, [int(name[1:]) - 1]].toarray()).ravel()
+    kind = kind_of(table, name)
+    if kind in NUMBERS:
+        return numbers_in(table, name).astype(bool if kind == "booleans" else float)
+    return texts_in(table, name).astype(str)
+
+
 def target_of(table: Table, target: str | None) -> np.ndarray:
     """What is to be predicted: a column, or the labels of LIBSVM (with None for the target).
 
