@@ -1,6 +1,6 @@
 """Constraints about data on a9a, against packages that take them too.
 
-    MOSSP_DATA=folder python benchmarks/data_constraints.py [exact] [noise] [--python P] [--csv FILE]
+    MOSSP_DATA=folder python benchmarks/data_constraints.py [exact] [noise] [--csv FILE]
 
 The logistic loss on unit rows, no intercept and no regulariser, x0 = 0; groups A and B are the rows
 in which column 71 or 72 (counted from 0) is not 0.
@@ -18,9 +18,10 @@ noise   batches of 32 of rows drawn anew for ever, an equal number of samples di
 
 Peers have 20 random trials each on the merit objective + 100 violation, ranges in peers.py, then 5
 seeds; medians. The violation is max(|difference| - bound, 0) on all rows, KKT is
-`mossp.stationarity` at the point (a multiplier is 0 where the slack is above 1e-6), restored
-is the objective after `mossp.restore`, at equal violation. Peers run in an environment of their own, made
-in --environment unless --python names an interpreter that has them.
+`mossp.stationarity` at the point (a multiplier is 0 where the slack is above 1e-6), restored is the
+objective after `mossp.restore`, at equal violation. Seconds of ours are of later calls; where one
+is stopped at --limit, there is no other. Peers run in an environment of their own, made in
+--environment unless --python names an interpreter that has them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -158,26 +160,26 @@ def median(rows: list[Row]) -> Row:
 # The solvers. --------------------------------------------------------------------------------
 
 
-def ours_exact(data: Data, kind: str, seeds: int) -> list[Row]:
+def ours_exact(data: Data, kind: str, asked) -> list[Row]:
     problem, x0, rows = finite(data, kind), np.zeros(data.X.shape[1]), []
-    first = timed_solve(problem, x0)[1]
-    for seed in range(seeds):
-        r, seconds = timed_solve(problem, x0, seed=seed)
+    r, first = timed_solve(problem, x0, seconds=asked.limit)
+    if asked.limit and r.seconds >= asked.limit:  # the others would only take as long
+        rows.append(judged(data, kind, problem, r.x, r.seconds, r.gradients, r.values))
+    for seed in range(asked.seeds if not rows else 0):
+        r, seconds = timed_solve(problem, x0, seconds=asked.limit, seed=seed)
         rows.append(judged(data, kind, problem, r.x, seconds, r.gradients, r.values))
-    print(f"    ours: {r.status.name}, first call {first:.1f} s; {r.message}")
+    print(f"    mossp: {r.status.name}, first call {first:.1f} s; {r.message}", flush=True)
     return rows
 
 
-def ours_endless(data: Data, kind: str, method: str, seeds: int, samples: int) -> list[Row]:
+def ours_endless(data: Data, kind: str, method: str, asked) -> list[Row]:
     problem, x0, all_rows = endless(data, kind), np.zeros(data.X.shape[1]), finite(data, kind)
-    timed_solve(problem, x0, method=method, gradients=samples, batch_size=BATCH)
+    settings = {"method": method, "gradients": asked.samples, "batch_size": BATCH}
     rows = []
-    for seed in range(seeds):
-        r, seconds = timed_solve(
-            problem, x0, method=method, gradients=samples, batch_size=BATCH, seed=seed
-        )
+    for seed in range(asked.seeds):  # compilation, in the first, does not move the median
+        r, seconds = timed_solve(problem, x0, **settings, seed=seed)
         rows.append(judged(data, kind, all_rows, r.x, seconds, r.gradients, r.values))
-    print(f"    {method}: {r.status.name}; {r.message}")
+    print(f"    {method}: {r.status.name}; {r.message}", flush=True)
     return rows
 
 
@@ -197,7 +199,8 @@ def peer(python: str, folder: Path, data: Data, kind: str, solver: str, asked, b
     }))  # fmt: skip
     script = Path(__file__).with_name("peers.py")
     command = [python, "-W", "ignore", str(script), str(folder / "data.npz"), str(job), str(answer)]
-    subprocess.run(command, check=True)
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # of several, most wait
+    subprocess.run(command, check=True, env={**os.environ, **one_thread})
     found, problem, rows = np.load(answer), finite(data, kind), []
     for seed in range(seeds):
         xs, weights, took = found[f"xs{seed}"], found[f"weights{seed}"], found["seconds"][seed]
@@ -205,7 +208,8 @@ def peer(python: str, folder: Path, data: Data, kind: str, solver: str, asked, b
             rows.append(mixture(data, xs, weights, took))
         else:
             rows.append(judged(data, kind, problem, xs[0], took, found["samples"][seed], 0))
-    print(f"    {solver}: tuned in {float(found['tuning']):.0f} s: {settings_of(found)}")
+    tuning = float(found["tuning"])
+    print(f"    {solver}: tuned in {tuning:.0f} s: {settings_of(found)}", flush=True)
     return rows
 
 
@@ -251,8 +255,9 @@ def show(part: str, kind: str, table: dict[str, list[Row]]) -> list[list[Any]]:
 def exact(python: str, folder: Path, data: Data, asked) -> list[list[Any]]:
     lines = []
     for kind in BOUNDS:
-        print(f"\nexact, {kind}: peers have {asked.seconds:g} s a run")
-        table = {"mossp": ours_exact(data, kind, asked.seeds)}
+        limit = f", ours at most {asked.limit:g} s" if asked.limit else ""
+        print(f"\nexact, {kind}: peers have {asked.seconds:g} s a run{limit}", flush=True)
+        table = {"mossp": ours_exact(data, kind, asked)}
         for solver in [*PEERS, *(["fairlearn"] if kind == "selection" else [])]:
             budget = {"seconds": asked.seconds}
             table[solver] = peer(python, folder, data, kind, solver, asked, budget)
@@ -266,7 +271,7 @@ def noise(python: str, folder: Path, data: Data, asked) -> list[list[Any]]:
         print(f"\nnoise, {kind}: batches of {BATCH}, {asked.samples:,} samples differentiated")
         table = {}
         for method in METHODS:
-            table[method] = ours_endless(data, kind, method, asked.seeds, asked.samples)
+            table[method] = ours_endless(data, kind, method, asked)
         for solver in PEERS:
             budget = {"samples": asked.samples}
             table[solver] = peer(python, folder, data, kind, solver, asked, budget)
@@ -285,6 +290,7 @@ def arguments() -> argparse.Namespace:
         default=Path(tempfile.gettempdir()) / "mossp-peers",
     )
     parser.add_argument("--seconds", type=float, default=3.0, help="of a peer's run, exact")
+    parser.add_argument("--limit", type=float, help="seconds of one of our runs, exact")
     parser.add_argument("--samples", type=int, default=640_000, help="budget of a run, noise")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=5)

@@ -1,6 +1,6 @@
 """Neyman-Pearson classification: the loss of one class, false alarms of the other bounded.
 
-    MOSSP_DATA=folder python benchmarks/neyman_pearson.py [a9a] [phishing] [--bounds 0.02 0.1]
+    MOSSP_DATA=folder python benchmarks/neyman_pearson.py [a9a] [phishing] [--limit 60]
 
     min  mean over class 1 of log(1 + exp(-x'a)) + lam (||x||_1 - ||x||_2)
     s.t. mean over class 0 of sigmoid(x'a / 0.5) <= b,      b = 0.02, 0.04, ..., 0.2
@@ -144,13 +144,15 @@ def second_calls(functions: dict[str, Callable[[], Any]]) -> dict[str, tuple[Any
     return {name: (answers[name], float(np.median(seconds[name]))) for name in functions}
 
 
-def compare(name: str, rows: Classes, b: float) -> tuple[float, bool, float, float]:
+def compare(
+    name: str, rows: Classes, b: float, limit: float | None
+) -> tuple[float, bool, float, float]:
     """Prints a row; (worst residual, whether F is no higher, the two ratios)."""
     x0, smooth = np.zeros(rows.one.shape[1]), Smooth(rows, b)
     sparse, plain = stated(rows, b, mossp.L1MinusL2(LAM)), stated(rows, b, None)
     runs = second_calls({
-        "sparse": lambda: mossp.solve(sparse, x0),
-        "plain": lambda: mossp.solve(plain, x0),
+        "sparse": lambda: mossp.solve(sparse, x0, seconds=limit),
+        "plain": lambda: mossp.solve(plain, x0, seconds=limit),
         "SLSQP": lambda: slsqp(smooth, x0),
         "trust-constr": lambda: trust_constr(smooth, x0),
     })  # fmt: skip
@@ -193,6 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=["a9a", "phishing"])
     parser.add_argument("--bounds", nargs="+", type=float, default=BOUNDS)
+    parser.add_argument("--limit", type=float, help="seconds of one of our runs; none by default")
     asked = parser.parse_args()
     found = {name: classes(name) for name in asked.names}
     missing = [name for name, rows in found.items() if rows is None]
@@ -205,7 +208,9 @@ def main() -> None:
         f"{'data':<9} {'b':>4} {'status':<9} {'worst':>7} {'F':>12} {'nnz':>4} | "
         f"{'status':<9} {each} | {each} | {each} | {'s':>7} {'ratio':>6} {'lam=0':>6}"
     )
-    rows = [compare(name, found[name], b) for name in asked.names for b in asked.bounds]
+    rows = [
+        compare(name, found[name], b, asked.limit) for name in asked.names for b in asked.bounds
+    ]
     worst, holds, ratio, plain = zip(*rows, strict=True)
     print(
         f"worst residual {max(worst):.1e} (bound 1e-10); F no higher in {sum(holds)} of "

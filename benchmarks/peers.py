@@ -179,11 +179,10 @@ def train(task: Task, solver: str, s: Settings, seed: int, budget: Settings) -> 
 
 def reduce_unfairness(task: Task, _: str, s: Settings, __: int, ___: Settings) -> dict[str, Any]:
     """A mixture of classifiers: all of their weights. It is deterministic."""
-    import scipy.sparse
     from fairlearn.reductions import DemographicParity, ExponentiatedGradient
     from sklearn.linear_model import LogisticRegression
 
-    X = scipy.sparse.csr_matrix(task.X.numpy())
+    X = task.X.numpy()  # it takes no sparse rows
     group = (task.d > 0).numpy().astype(int)
     kept = (task.d != 0).numpy()
     began = time.perf_counter()
@@ -231,8 +230,8 @@ def main(data: str, job: str, answer: str) -> None:
     runs = [run(task, solver, best, 1 + seed, budget) for seed in range(asked["seeds"])]
     arrays = {f"xs{k}": r["xs"] for k, r in enumerate(runs)}
     arrays |= {f"weights{k}": np.array(r["weights"]) for k, r in enumerate(runs)}
-    np.savez(answer, settings=json.dumps(best), tuning=tuning, **arrays,
-             seconds=[r["seconds"] for r in runs], samples=[r["samples"] for r in runs])  # fmt: skip
+    arrays |= {name: np.array([r[name] for r in runs]) for name in ("seconds", "samples")}
+    np.savez(answer, settings=json.dumps(best), tuning=tuning, **arrays)
 
 
 if __name__ == "__main__":
