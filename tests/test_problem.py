@@ -31,8 +31,8 @@ def with_value(value, place=(1, 1)):
 STATED = {
     "loss": ({"loss": 3}, TypeError, "loss must be a function"),
     "no-loss": ({"loss": None}, TypeError, "loss must be a function"),
-    "equality": ({"equality": 1.0}, TypeError, "equality must be a function"),
-    "inequality": ({"inequality": "x"}, TypeError, "inequality must be a function"),
+    "equality": ({"equality": 1.0}, TypeError, "equality constraint must be a function of x"),
+    "inequality": ({"inequality": "x"}, TypeError, "inequality constraint must be a function of x"),
     "number": ({"regularizer": 0.1}, TypeError, "regularizer must be"),
     "class": ({"regularizer": mossp.L1}, TypeError, "regularizer must be"),
     "lengths": ({"data": (X, Y[:3])}, ValueError, r"same number of rows.*\(4, 3\), \(3,\)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from mossp.certificates.feasibility import restore
@@ -22,7 +23,8 @@ LEVELS = (1e-2, 1e-3)  # of the violation: gradients and seconds until it is met
 def gradients(protocol: Protocol, given: Instance, first: Contestant) -> int:
     """What MoSSP's K steps cost: the budget of its group."""
     rule, K = as_rule(first.schedule), protocol.steps[given.experiment]
-    oracles = given.problem.oracles(given.x0)
+    with jax.enable_x64(True):
+        oracles = given.problem.oracles(given.x0)
     return cost(given.problem, oracles, first.method, rule, K, given.batch_size)
 
 

@@ -40,7 +40,7 @@ PREFERRED = (
 SHARE = 20
 # more where constraints are sampled, since a step then takes as long as a pass over hundreds of
 # times its rows;
-SAMPLED_SHARE = 400
+SAMPLED_SHARE = 40
 # and in any case this many divided by the number of variables: some ten seconds.
 LITTLE = 10**10
 EARLY = 0.5  # of the time that is left may be spent before the last steps: they come first
