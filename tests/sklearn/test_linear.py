@@ -21,7 +21,7 @@ from sklearn.utils import compute_sample_weight
 
 from mossp.regularizers import L1, MCP, Group, TruncatedL1
 from mossp.result import Status
-from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV, rates
+from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV, paths
 from tests.problems import sphere
 from tests.sklearn.rows import (
     BOTH,
@@ -459,7 +459,7 @@ def test_warning_where_the_certificate_does_not_hold():
 def test_ctrl_c(monkeypatch):
     result = MoSSPRegressor().fit(X, TARGET).result_
     stopped = dataclasses.replace(result, status=Status.INTERRUPTED, success=False)
-    monkeypatch.setattr(rates, "solve", lambda *_, **__: stopped)
+    monkeypatch.setattr(paths, "solve", lambda *_, **__: stopped)
     with pytest.raises(KeyboardInterrupt):
         MoSSPRegressor().fit(X, TARGET)
     monkeypatch.setattr(
