@@ -123,6 +123,8 @@ def endless(data: Data, kind: str) -> mossp.Problem:
 
 def judged(data: Data, kind: str, problem: mossp.Problem, x, seconds, *counts) -> Row:
     """`problem` has all rows."""
+    if not np.isfinite(x).all():
+        return Row(*[np.nan] * 6, seconds, *counts)
     f, gap = objective(data, x), proxy_difference(data, kind, x)
     return Row(
         f, max(abs(gap) - BOUNDS[kind], 0.0), selection_difference(data, x),
@@ -154,7 +156,9 @@ def mixture(data: Data, xs: np.ndarray, weights: np.ndarray, seconds: float) -> 
 
 
 def median(rows: list[Row]) -> Row:
-    return Row(*np.median(np.array(rows, float), axis=0))
+    """Over the runs that ended with finite numbers."""
+    ended = [row for row in rows if np.isfinite(row.objective)] or rows
+    return Row(*np.median(np.array(ended, float), axis=0))
 
 
 # The solvers. --------------------------------------------------------------------------------
@@ -245,11 +249,16 @@ def show(part: str, kind: str, table: dict[str, list[Row]]) -> list[list[Any]]:
         print(
             f"    {solver:<12} {r.objective:11.8f} {r.violation:9.1e} {r.true_difference:9.5f} "
             f"{r.kkt:7.0e} {r.restored:11.8f} {r.nonzeros:4.0f} {r.seconds:8.2f} "
-            f"{r.gradients:11,.0f} {r.values:11,.0f}",
+            f"{r.gradients:11,.0f} {r.values:11,.0f}{failed(rows)}",
             flush=True,
         )
         lines += [[part, kind, solver, seed, *row] for seed, row in enumerate(rows)]
     return lines
+
+
+def failed(rows: list[Row]) -> str:
+    count = sum(not np.isfinite(row.objective) for row in rows)
+    return f"   {count} of {len(rows)} seeds ended in NaN" if count else ""
 
 
 def exact(python: str, folder: Path, data: Data, asked) -> list[list[Any]]:
