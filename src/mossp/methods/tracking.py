@@ -87,9 +87,9 @@ def pulled(
 
     def pull(point: Any) -> Vector:
         at, q = point
-        return full_pull(oracles, at, q) if momentum.full else (
-            oracles.sampled_pull(at, q, batch.gradients)
-        )  # fmt: skip
+        if momentum.full:
+            return full_pull(oracles, at, q)
+        return oracles.sampled_pull(at, q, batch.gradients)
 
     p, J = tracker.update(pull, memory.J, (x, q), weight(alpha, memory))
     memory = memory._replace(J=J, q=q, t=memory.t + 1)
