@@ -22,6 +22,7 @@ if not os.environ.get("MOSSP_TEST_OPTIMIZED"):
 # Problems take turns here as nowhere else.
 os.environ.setdefault("MOSSP_PROGRAMS", "600")
 CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
+os.environ["MOSSP_CACHE"] = "off"  # nothing is left in the user's folder
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 import scipy.special
+from sklearn.metrics import mean_tweedie_deviance
 
 from mossp import losses
 from mossp.losses import (
+    Gamma,
     Huber,
     HuberizedHinge,
     LinearModel,
@@ -18,6 +20,8 @@ from mossp.losses import (
     Quantile,
     Softmax,
     Squared,
+    Tweedie,
+    gamma,
     huber,
     huberized_hinge,
     logistic,
@@ -26,6 +30,7 @@ from mossp.losses import (
     quantile,
     softmax,
     squared,
+    tweedie,
 )
 
 ROWS, FEATURES, CLASSES = 7, 4, 3
@@ -40,7 +45,9 @@ def problem(loss, rng=None):
     x = rng.normal(size=FEATURES)
     if isinstance(loss, Logistic | HuberizedHinge):
         return x, A, rng.choice([-1.0, 1.0], size=ROWS)
-    if isinstance(loss, Poisson):
+    if isinstance(loss, Gamma):
+        return x, A, rng.gamma(2.0, size=ROWS)
+    if isinstance(loss, Poisson | Tweedie):
         return x, A, rng.integers(0, 5, size=ROWS).astype(float)
     return x, A, 3.0 * rng.normal(size=ROWS)
 
@@ -63,6 +70,11 @@ def reference(loss, x, A, b):
         rows = np.where(r < d * (tau - 1), (tau - 1) * r - d * (1 - tau) ** 2 / 2, rows)
     elif isinstance(loss, Poisson):
         rows = np.exp(t) - b * t
+    elif isinstance(loss, Gamma):
+        rows = b / np.exp(t) + t
+    elif isinstance(loss, Tweedie):
+        m, q = np.exp(t), loss.power
+        rows = m ** (2 - q) / (2 - q) + b * m ** (1 - q) / (q - 1)
     else:
         rows = (t - b) ** 2 / 2
     return np.mean(rows)
@@ -79,6 +91,9 @@ READY = [
     quantile,
     Quantile(0.9, 2.0),
     poisson,
+    gamma,
+    tweedie,
+    Tweedie(1.9),
 ]
 
 
@@ -370,6 +385,7 @@ def test_losses_by_name():
         "huber:nan": "numbers are needed",
         "huber:-1": "positive, finite delta",
         "quantile:1.5": "tau between 0 and 1",
+        "tweedie:2": "power between 1 and 2",
     }.items():
         with pytest.raises(ValueError, match=says):
             named(text)
@@ -381,7 +397,55 @@ def test_losses_by_name():
     (huberized_hinge, [0.0, 1.0], "labels -1 and \\+1, but the data hold 0 and 1"),
     (poisson, [1.0, -2.0], "1 of 2 targets are negative, the smallest -2"),
     (quantile, [1.0, np.nan], "finite labels"),
+    (gamma, [1.0, -2.0], "needs positive numbers, but 1 of 2 targets are negative"),
+    (gamma, [1.0, 0.0], "1 of 2 targets are 0: use mossp.losses.tweedie"),
+    (tweedie, [1.0, -2.0], "needs numbers, at least 0, but 1 of 2 targets are negative"),
 ])  # fmt: skip
 def test_targets_that_do_not_suit(loss, b, says):
     with pytest.raises(ValueError, match=says):
         loss.check((np.eye(2), np.array(b)))
+
+
+@pytest.mark.parametrize("loss", [poisson, gamma, tweedie, Tweedie(1.2)], ids=repr)
+def test_a_logarithmic_link_against_deviances_of_scikit_learn(loss):
+    """The loss above its least one is half the unit deviance, at the mean that is predicted."""
+    _, A, b = problem(loss)
+    b = np.maximum(b, 0.1)
+    power = {Poisson: 1, Gamma: 2}.get(type(loss)) or loss.power
+    t = A[:, 0]
+    with jax.enable_x64(True):
+        rows = np.asarray(loss.rows(jnp.asarray(t), jnp.asarray(b)))
+    for i in range(ROWS):
+        deviance = mean_tweedie_deviance(b[[i]], loss.mean(t[[i]]), power=power)
+        assert 2 * (rows[i] - loss.least(b)[i]) == pytest.approx(deviance, rel=1e-9, abs=1e-12)
+    assert Poisson().least(np.zeros(1)) == 0 and tweedie.least(np.zeros(1)) == 0
+    assert loss.mean(np.array([1e5])) == np.inf
+
+
+@pytest.mark.parametrize("loss", READY, ids=repr)
+def test_no_prediction_is_below_the_least_loss(loss):
+    _, _, b = problem(loss)
+    for p in (-5.0, -0.5, 0.0, 0.3, 2.0):
+        t = np.full((ROWS, CLASSES) if isinstance(loss, Softmax) else ROWS, p)
+        with jax.enable_x64(True):
+            assert (
+                np.asarray(loss.rows(jnp.asarray(t), jnp.asarray(b))) >= loss.least(b) - 1e-12
+            ).all()
+
+
+@pytest.mark.parametrize("loss", [poisson, logistic, softmax], ids=repr)
+def test_an_offset_is_a_column_whose_coefficient_is_one(loss):
+    x, A, b = problem(loss)
+    rng = np.random.default_rng(4)
+    o, w = rng.normal(size=(A @ x).shape), rng.random(ROWS)
+    model = LinearModel(loss, offset=True)
+    with jax.enable_x64(True):
+        value = model({"coef": jnp.asarray(x), "intercept": 0.5}, (A, jnp.asarray(b), w, o))
+        rows = np.asarray(loss.rows(jnp.asarray(A @ x + 0.5 + o), jnp.asarray(b)))
+    assert float(value) == pytest.approx(np.mean(w * rows), rel=1e-12)
+    model.check((A, b, w, o), {"coef": x})
+    with pytest.raises(ValueError, match=r"needs data \(A, b, w, o\)"):
+        model.check((A, b, w), {"coef": x})
+    with pytest.raises(ValueError, match="shape of the predictions"):
+        model.check((A, b, w, o[:-1]), {"coef": x})
+    assert model != LinearModel(loss)

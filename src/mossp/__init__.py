@@ -5,6 +5,7 @@ min  E[f(x, xi)] + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 
 from mossp import constraints, examples, losses, moreau, rates, schedules
 from mossp._base.archive import CheckpointError
+from mossp._base.disk import cache
 from mossp.certificates.certificate import Certificate
 from mossp.certificates.feasibility import restore
 from mossp.certificates.gradients import check_gradients
@@ -48,11 +49,14 @@ from mossp.regularizers import (
     Blocks,
     Box,
     CappedL1,
+    ElasticNet,
     Group,
     L1MinusL2,
     LogSum,
     Nonnegative,
+    PlusRidge,
     Regularizer,
+    Ridge,
     TransformedL1,
     TruncatedL1,
     TruncatedL1MinusL2,
@@ -92,6 +96,7 @@ __all__ = [
     "Certificate",
     "CheckpointError",
     "Constants",
+    "ElasticNet",
     "Expected",
     "Full",
     "GradientEstimator",
@@ -104,12 +109,14 @@ __all__ = [
     "Nonnegative",
     "Path",
     "Plain",
+    "PlusRidge",
     "Polyak",
     "Problem",
     "Progress",
     "Recursive",
     "Regularizer",
     "Result",
+    "Ridge",
     "Sampler",
     "Status",
     "Stream",
@@ -120,6 +127,7 @@ __all__ = [
     "Tuning",
     "Weighted",
     "Zero",
+    "cache",
     "check_gradients",
     "check_regularizer",
     "constraints",

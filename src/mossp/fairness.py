@@ -39,15 +39,17 @@ __all__ = ["DemographicParity", "EqualOpportunity", "selection_rates"]
 
 
 class Covariances(Module):
-    """(d'w - bound, -d'w - bound) for directions d of shape (count, n), or (count, n, C)."""
+    """(c - bound, -c - bound), c = d'w + constant, for d of shape (count, n), or (count, n, C)."""
 
     directions: AnyArray
     bound: Number
+    constant: AnyArray = 0.0  # the covariance of an offset
 
     def __call__(self, x: PyTree) -> ConstraintValues:
         x = jnp.asarray(x)
         d = jnp.asarray(self.directions, x.dtype)
         cov = jnp.sum(d * x, axis=1)  # of the score of each class, where there are several
+        cov = cov + jnp.asarray(self.constant, x.dtype)
         return jnp.concatenate([jnp.ravel(cov), -jnp.ravel(cov)]) - self.bound
 
 
@@ -93,6 +95,7 @@ class Covariance(abc.ABC):
         sensitive: ArrayLike | None = None,
         names: Sequence[str] | None = None,
         classes: int | None = None,
+        offset: HostArray | None = None,
     ) -> Covariances:
         """The constraint on these data; X is an array or a scipy.sparse matrix, never made dense.
 
@@ -109,6 +112,8 @@ class Covariance(abc.ABC):
             Of the columns of X.
         classes : int, optional
             How many scores there are, where there are several.
+        offset : array of shape (rows,) or (rows, classes), optional
+            What is added to the scores.
 
         Returns
         -------
@@ -119,14 +124,17 @@ class Covariance(abc.ABC):
         if (counted.sum(axis=1) == 0).any():
             raise ValueError(f"{self!r} has no row to look at: a class has no sample.")
         share = counted / counted.sum(axis=1, keepdims=True)
-        parts = []
+        added = np.zeros(len(labels)) if offset is None else np.asarray(offset)
+        added = added[:, None] if added.ndim == 1 else added  # one column a score
+        parts, constants = [], []
         for column in z.T:
             about = column - (share @ column)[:, None]  # one row per score
             parts.append(np.asarray(X.T @ (share * about).T))  # (n, scores)
-        directions = np.stack(parts)
+            constants.append(np.sum((share * about).T * added, axis=0))
+        directions, constant = np.stack(parts), np.stack(constants)
         if classes is None:
-            return Covariances(directions[:, :, 0], self.bound)
-        return Covariances(directions, self.bound)
+            return Covariances(directions[:, :, 0], self.bound, constant[:, 0])
+        return Covariances(directions, self.bound, constant)
 
     def _values(
         self, X: AnyArray, sensitive: ArrayLike | None, names: Sequence[str] | None

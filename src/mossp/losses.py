@@ -12,14 +12,17 @@ With p = a'x the prediction for a row:
     huber              (p - b)^2 / 2, linear beyond delta
     quantile           pinball loss of b - p, a parabola near 0
     poisson            exp(p) - b p                           b >= 0
+    gamma              b exp(-p) + p                          b > 0
+    tweedie            between the two, of power 1 < q < 2    b >= 0
 
-`LinearModel(loss)` adds an intercept and a weight per row.
+`LinearModel(loss)` adds an intercept, a weight per row and, if asked, an offset per row.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -33,6 +36,7 @@ from mossp._base.types import (
     AnyArray,
     Array,
     Batch,
+    HostArray,
     Number,
     Predictions,
     PyTree,
@@ -43,6 +47,7 @@ from mossp._base.types import (
 from mossp._base.validation import number, require, require_positive
 
 __all__ = [
+    "Gamma",
     "Huber",
     "HuberizedHinge",
     "LinearModel",
@@ -53,6 +58,8 @@ __all__ = [
     "Quantile",
     "Softmax",
     "Squared",
+    "Tweedie",
+    "gamma",
     "huber",
     "huberized_hinge",
     "logistic",
@@ -61,7 +68,22 @@ __all__ = [
     "quantile",
     "softmax",
     "squared",
+    "tweedie",
 ]
+
+
+class Linear(NamedTuple):
+    """A loss of predictions A B + intercept + offset: the mean of w_i l(row i of them, b_i).
+
+    B is x, or what x calls "coef"; the vector of x is B row by row, and then the intercept.
+    """
+
+    loss: Predictive  # l
+    A: AnyArray
+    b: AnyArray
+    w: AnyArray | None  # 1 where there are none
+    offset: AnyArray | None  # added to the predictions
+    intercept: bool
 
 
 class Loss(Module):
@@ -91,6 +113,18 @@ class Loss(Module):
         """Whether it is convex in x, so that Newton's method need not wait for a good start."""
         return False
 
+    def linear(self, batch: Batch, paths: tuple[str, ...]) -> Linear | None:
+        """What it is made of, if it is a loss of predictions that are linear in x; else None.
+
+        Parameters
+        ----------
+        batch
+            The data.
+        paths : tuple of str
+            Of the leaves of x; the one leaf of an array is "".
+        """
+        return None
+
     def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError if the full data, in NumPy, cannot belong to this loss.
 
@@ -113,6 +147,20 @@ class Predictive(Loss):
     def __call__(self, x: PyTree, batch: Batch) -> Scalar:
         A, b = pair(batch)
         return jnp.mean(self.rows(*_matching(A @ x, b)))
+
+    def linear(self, batch: Batch, paths: tuple[str, ...]) -> Linear | None:
+        own = type(self).__call__ not in (Predictive.__call__, Softmax.__call__)
+        if own or paths != ("",):  # a class of its own may do anything
+            return None
+        return Linear(self, *pair(batch), None, None, intercept=False)
+
+    def mean(self, prediction: HostArray) -> HostArray:
+        """Return the target that is expected where the prediction is this, on the host."""
+        return prediction
+
+    def least(self, b: HostArray) -> HostArray:
+        """Return the infimum of the loss of every row over its predictions, on the host."""
+        return np.zeros(len(b))
 
     @property
     def convex(self) -> bool:
@@ -309,7 +357,15 @@ class Quantile(Predictive):
         checked_target("quantile", batch, x, several=True)
 
 
-class Poisson(Predictive):
+class LogLink(Predictive):
+    """A loss whose `exp(prediction)` is the mean of the target."""
+
+    def mean(self, prediction: HostArray) -> HostArray:
+        with np.errstate(over="ignore"):  # infinity is what it is
+            return np.exp(prediction)
+
+
+class Poisson(LogLink):
     """Poisson loss: the mean of `exp(a_i'x) - b_i a_i'x`; `exp(a_i'x)` is the expected count.
 
     Examples
@@ -323,15 +379,88 @@ class Poisson(Predictive):
     def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
         return _sum_of_outputs(jnp.exp(prediction) - b * prediction)
 
+    def least(self, b: HostArray) -> HostArray:
+        return b - b * np.log(np.where(b > 0, b, 1.0))  # at exp(p) = b
+
     def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless the targets are finite numbers that are not negative."""
-        b = checked_target("poisson", batch, x, several=True)
-        if (b < 0).any():
+        _not_negative(
+            "poisson", "counts, at least 0", checked_target("poisson", batch, x, several=True)
+        )
+
+
+class Gamma(LogLink):
+    """Gamma loss: the mean of `b_i exp(-a_i'x) + a_i'x`; `exp(a_i'x)` is the expected target.
+
+    For positive targets whose standard deviation grows in proportion to their mean: costs,
+    durations. It is the negative log-likelihood of the gamma distribution, up to its dispersion.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from mossp.losses import gamma
+    >>> float(gamma(jnp.zeros(2), (jnp.eye(2), jnp.array([1.0, 3.0]))))
+    2.0
+    """
+
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
+        return _sum_of_outputs(jnp.multiply(b, jnp.exp(-prediction)) + prediction)
+
+    def least(self, b: HostArray) -> HostArray:
+        return 1 + np.log(b)  # at exp(p) = b
+
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
+        """Raise ValueError unless the targets are finite and positive."""
+        b = checked_target("gamma", batch, x, several=True)
+        _not_negative("gamma", "positive numbers", b)
+        if (b == 0).any():
             raise ValueError(
-                f"The poisson loss needs counts, at least 0, but {int((b < 0).sum())} of {b.size} "
-                f"targets are negative, the smallest {b.min():g}: for a target of either sign use "
-                "mossp.losses.squared or mossp.losses.huber."
+                f"The gamma loss needs positive numbers, but {int((b == 0).sum())} of {b.size} "
+                "targets are 0: use mossp.losses.tweedie, which allows them."
             )
+
+
+class Tweedie(LogLink):
+    """Tweedie loss, for targets that are 0 or positive: `exp(a_i'x)` is the expected target.
+
+    The mean of `b_i exp((1-q) a_i'x)/(q-1) + exp((2-q) a_i'x)/(2-q)`, q the power of the mean that
+    the variance grows with: between Poisson, q = 1, and gamma, q = 2. For sums of a random number
+    of positive amounts, such as claims of a policy, many of which are 0.
+
+    Parameters
+    ----------
+    power : float
+        The power q, between 1 and 2.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from mossp.losses import Tweedie
+    >>> float(Tweedie(power=1.5)(jnp.zeros(2), (jnp.eye(2), jnp.array([0.0, 1.0]))))
+    3.0
+    """
+
+    power: Number = eqx.field(default=1.5, converter=number)
+
+    def __check_init__(self) -> None:
+        needs = "power between 1 and 2 (for 1 take poisson, for 2 gamma, for 0 squared)"
+        require(self, "power", self.power, needs, lambda q: (q > 1) & (q < 2))
+
+    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
+        # With m = exp(p): b m^(1-q) / (q-1) + m^(2-q) / (2-q), both convex in p.
+        below, above = 1 - self.power, 2 - self.power
+        return _sum_of_outputs(
+            jnp.exp(above * prediction) / above - b * jnp.exp(below * prediction) / below
+        )
+
+    def least(self, b: HostArray) -> HostArray:
+        q = float(self.power)
+        return b ** (2 - q) / ((q - 1) * (2 - q))  # at exp(p) = b, in the limit for b = 0
+
+    def check(self, batch: Batch, x: PyTree | None = None) -> None:
+        """Raise ValueError unless the targets are finite numbers that are not negative."""
+        b = checked_target("tweedie", batch, x, several=True)
+        _not_negative("tweedie", "numbers, at least 0", b)
 
 
 class Softmax(Predictive):
@@ -396,7 +525,7 @@ class Softmax(Predictive):
 
 
 class LinearModel(Loss):
-    """A loss of predictions `A @ coef + intercept`, with a weight per row.
+    """A loss of predictions `A @ coef + intercept`, with a weight per row and perhaps an offset.
 
     x is a dict with the entries `coef`, (n,) or (n, C), and `intercept`, () or (C,), which may be
     left out. The data are (A, b, w), and f is the mean of `w_i loss_i`: weights whose mean is 1
@@ -406,6 +535,10 @@ class LinearModel(Loss):
     ----------
     loss : Predictive
         Of the predictions.
+    offset : bool
+        Whether the data are (A, b, w, o), with o of the predictions' shape, (rows,) or (rows, C),
+        and the predictions `A @ coef + intercept + o`: the logarithm of an exposure, or what
+        another model has predicted.
 
     Examples
     --------
@@ -415,13 +548,25 @@ class LinearModel(Loss):
     >>> A, b, w = jnp.array([[1.0], [2.0]]), jnp.array([3.0, 0.0]), jnp.array([1.0, 1.0])
     >>> float(LinearModel(squared)(x, (A, b, w)))  # (0 + 16 / 2) / 2
     4.0
+    >>> o = jnp.array([0.0, -4.0])
+    >>> float(LinearModel(squared, offset=True)(x, (A, b, w, o)))
+    0.0
     """
 
     loss: Predictive
+    offset: bool = eqx.field(default=False, static=True)
 
     def __call__(self, x: PyTree, batch: Batch) -> Scalar:
         A, b, w = batch[:3]
-        return jnp.mean(w * self.loss.rows(A @ x["coef"] + x.get("intercept", 0.0), b))
+        prediction = A @ x["coef"] + x.get("intercept", 0.0)
+        if self.offset:
+            prediction = prediction + batch[3]
+        return jnp.mean(w * self.loss.rows(prediction, b))
+
+    def linear(self, batch: Batch, paths: tuple[str, ...]) -> Linear | None:
+        offset = batch[3] if self.offset else None
+        A, b, w = batch[:3]
+        return Linear(self.loss, A, b, w, offset, intercept=paths == ("coef", "intercept"))
 
     @property
     def convex(self) -> bool:
@@ -429,7 +574,21 @@ class LinearModel(Loss):
 
     def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError if the data do not suit the loss."""
-        self.loss.check(batch[:2], None if x is None else x["coef"])
+        coef = None if x is None else x["coef"]
+        self.loss.check(batch[:2], coef)
+        if not self.offset:
+            return
+        if len(batch) < 4:
+            raise ValueError(
+                "LinearModel(offset=True) needs data (A, b, w, o), with the offset o of every row, "
+                f"but {len(batch)} arrays were given."
+            )
+        need = (np.shape(batch[1])[0], *(() if coef is None else np.shape(coef)[1:]))
+        if coef is not None and np.shape(batch[3]) != need:
+            raise ValueError(
+                f"The offset must have the shape of the predictions, {need}, but its shape is "
+                f"{np.shape(batch[3])}."
+            )
 
 
 logistic = Logistic()
@@ -439,6 +598,8 @@ squared = Squared()
 huber = Huber()
 quantile = Quantile()
 poisson = Poisson()
+gamma = Gamma()
+tweedie = Tweedie()
 
 NAMES: Mapping[str, type[Predictive]] = {
     "logistic": Logistic,
@@ -448,6 +609,8 @@ NAMES: Mapping[str, type[Predictive]] = {
     "huber": Huber,
     "quantile": Quantile,
     "poisson": Poisson,
+    "gamma": Gamma,
+    "tweedie": Tweedie,
 }
 
 
@@ -481,6 +644,15 @@ def _matching(prediction: Array, b: AnyArray) -> tuple[Array, Array]:
             f"{prediction.shape} and b has shape {b.shape}."
         )
     return prediction, b
+
+
+def _not_negative(name: str, needs: str, b: HostArray) -> None:
+    if (b < 0).any():
+        raise ValueError(
+            f"The {name} loss needs {needs}, but {int((b < 0).sum())} of {b.size} targets "
+            f"are negative, the smallest {b.min():g}: for a target of either sign use "
+            "mossp.losses.squared or mossp.losses.huber."
+        )
 
 
 def _sum_of_outputs(losses: Predictions) -> RowLosses:

@@ -20,7 +20,7 @@ import numpy as np
 from mossp._base.power import spectral_norm
 from mossp._base.printing import quoted
 from mossp._base.programs import ProgramSet
-from mossp._base.structure import Structure
+from mossp._base.structure import Part, Structure
 from mossp._base.tracing import Code, Function, same_bits
 from mossp._base.types import (
     AnyArray,
@@ -162,6 +162,16 @@ class Oracles(eqx.Module):
         """The problem without -g, and with a part of h."""
         relaxed = Relaxed(self.regularizer, part)
         return eqx.tree_at(lambda o: o.regularizer, self, relaxed, is_leaf=lambda r: r is relaxed)
+
+    def restricted(self, places: AnyArray) -> Oracles:
+        """The problem in some entries of x, in ascending order; the others are 0."""
+        structure = Part.of_places(self.structure, jnp.asarray(places, jnp.int32))
+        return dataclasses.replace(
+            self,
+            structure=structure,
+            terms=dataclasses.replace(self.terms, structure=structure),
+            regularizer=self.regularizer.part(places, self.structure.size),
+        )
 
     # f ------------------------------------------------------------------------------------
 

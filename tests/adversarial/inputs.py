@@ -165,6 +165,9 @@ OTHERS = (
 REGULARIZERS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "L1": (mossp.L1, ("lam",)),
     "L1MinusL2": (mossp.L1MinusL2, ("lam",)),
+    "Ridge": (mossp.Ridge, ("lam",)),
+    "ElasticNet": (functools.partial(mossp.ElasticNet, lam=0.1), ("lam", "l1_ratio")),
+    "PlusRidge": (functools.partial(mossp.PlusRidge, reg=mossp.L1(0.1), l2=0.1), ("reg", "l2")),
     "CappedL1": (functools.partial(mossp.CappedL1, lam=0.1), ("lam", "theta")),
     "MCP": (functools.partial(mossp.MCP, lam=0.1), ("lam", "gamma")),
     "SCAD": (functools.partial(mossp.SCAD, lam=0.1), ("lam", "a")),

@@ -8,14 +8,13 @@ import subprocess
 import sys
 import time
 
-import jax
 import matplotlib
 import numpy as np
 import pytest
 
 import mossp
 from mossp import examples
-from mossp.app import cli, preparation
+from mossp.app import cli
 
 pytestmark = pytest.mark.slow
 
@@ -26,9 +25,8 @@ QUICK = ["solve", "--method", "mossp-r", "--steps", "300", "--batch-size", "16"]
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
-    """Nothing is written outside, and JAX's configuration stays as it is."""
+    """Nothing is written outside."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preparation, "keep_compiled_programs", lambda: None)
 
 
 def run(capsys, *arguments):
@@ -168,29 +166,6 @@ def test_example_is_what_it_says():
     assert np.linalg.norm(start(3)) == pytest.approx(1)
     np.testing.assert_array_equal(start(3), start(3))
     assert (start(3) != start(4)).any()
-
-
-def test_cache_folder(tmp_path, monkeypatch):
-    monkeypatch.undo()
-    names = (
-        "jax_compilation_cache_dir",
-        "jax_persistent_cache_min_compile_time_secs",
-        "jax_persistent_cache_min_entry_size_bytes",
-    )
-    before = {name: getattr(jax.config, name) for name in names}
-    try:
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        monkeypatch.delenv("MOSSP_CACHE", raising=False)
-        assert preparation.keep_compiled_programs() == tmp_path / "mossp" / "jax"
-        monkeypatch.setenv("MOSSP_CACHE", str(tmp_path / "own"))
-        assert preparation.keep_compiled_programs() == tmp_path / "own"
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("MOSSP_CACHE", str(tmp_path / "file"))
-        assert preparation.keep_compiled_programs() is None
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
 
 
 def test_sigint_ends_the_process_with_130(tmp_path):

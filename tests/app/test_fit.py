@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from mossp.app import cli, preparation
+from mossp.app import cli
 from mossp.app.model import Model
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,6 @@ COST = 3 * (AGE - 50) / 10 + 0.2 * rng.normal(size=N)
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preparation, "keep_compiled_programs", lambda: None)
     with open("data.csv", "w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["age", "body mass", "noise", "sex", "cost", "label"])
@@ -110,6 +109,68 @@ def test_without_a_strength_it_is_chosen_and_shown_on_the_page(capsys, own_folde
         assert words in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     assert Model.load("model.mossp").about["regularizer"].startswith("l1:0.")
+
+
+def test_a_strength_chosen_by_bic_and_by_one_standard_error(capsys, own_folder):
+    strengths = {}
+    for choice in ("best", "1se", "bic"):
+        code, *_ = run(capsys, *BASE, "--regularizer", "l1", "--choose", choice, "--report", choice)
+        about = Model.load("model.mossp").about
+        strengths[choice] = float(about["regularizer"].partition(":")[2])
+        assert code == 0 and about["choose"] == choice
+    assert strengths["1se"] >= strengths["best"]
+    page = (own_folder / "bic" / "index.html").read_text("utf-8")
+    assert "lowest Bayesian information criterion" in page and "cross-validation" not in page
+    assert "within one standard error" in (own_folder / "1se" / "index.html").read_text("utf-8")
+    code, _, err = run(capsys, *FAST, "--choose", "bic")
+    assert code == 2 and "--choose bic is for a strength that is left open" in err
+    code, _, err = run(capsys, *BASE, "--choose", "aic")
+    assert code == 2 and "choose must be one of best, 1se, bic" in err
+
+
+def test_an_offset_is_no_feature_and_is_needed_to_predict(capsys, own_folder):
+    from sklearn.linear_model import PoissonRegressor
+
+    days = np.random.default_rng(3).uniform(1, 30, N)
+    visits = np.random.default_rng(4).poisson(0.1 * days * np.exp((AGE - 50) / 20))
+    lines = [f"{a},{b},{d},{v}" for a, b, d, v in zip(AGE, BMI, days, visits, strict=True)]
+    (own_folder / "visits.csv").write_text("\n".join(["age,bmi,days,visits", *lines]))
+    code, out, _ = run(capsys, "fit", "visits.csv", "--target", "visits", "--loss", "poisson",
+                       "--offset", "log(days)", "--regularizer", "ridge:0.1")  # fmt: skip
+    model = Model.load("model.mossp")
+    assert code == 0 and model.features.names == ("age", "bmi") and model.offset == "log(days)"
+    assert "and the offset log(days), with the coefficient 1" in out
+    assert "log(days)" in (own_folder / "mossp-report" / "index.html").read_text("utf-8")
+    code, out, _ = run(capsys, "predict", "model.mossp", "visits.csv")
+    found = np.array([float(row["prediction"]) for row in csv.DictReader(out.splitlines())])
+    code, *_ = run(capsys, "fit", "visits.csv", "--target", "visits", "--loss", "poisson", "--test",
+                   "0", "--offset", "log(days)", "--regularizer", "ridge:0.1")  # fmt: skip
+    Z = np.column_stack([AGE, BMI])
+    Z = (Z - Z.mean(axis=0)) / Z.std(axis=0)
+    theirs = PoissonRegressor(alpha=0.1 / days.mean(), tol=1e-10, max_iter=1000)
+    theirs.fit(Z, visits / days, sample_weight=days)
+    np.testing.assert_allclose(Model.load("model.mossp").coef[0], theirs.coef_, atol=1e-6)
+    np.testing.assert_allclose(found, days * theirs.predict(Z), rtol=0.3)
+    (own_folder / "few.csv").write_text("age,bmi\n50,20\n")
+    code, _, err = run(capsys, "predict", "model.mossp", "few.csv")
+    assert code == 2 and "no column 'days'" in err
+    (own_folder / "none.csv").write_text("age,bmi,days\n50,20,3\n40,20,0\n")
+    code, _, err = run(capsys, "predict", "model.mossp", "none.csv")
+    assert code == 2 and "needs positive numbers in the column 'days'" in err and "row 2" in err
+
+
+def test_gamma_and_tweedie_by_name(capsys, own_folder):
+    amounts = np.exp(MARGIN / 2)
+    lines = [f"{a},{b},{v}" for a, b, v in zip(AGE, BMI, amounts, strict=True)]
+    (own_folder / "amounts.csv").write_text("\n".join(["age,bmi,amount", *lines]))
+    asked = ("fit", "amounts.csv", "--target", "amount", "--no-report")
+    for loss, deviance in (("gamma", "gamma deviance"), ("tweedie:1.4", "Tweedie deviance")):
+        code, out, err = run(capsys, *asked, "--loss", loss, "--regularizer", "elastic-net:0.02")
+        assert code == 0 and deviance in out, err
+        assert Model.load("model.mossp").predict(np.zeros((1, 2)))[0] > 0
+    (own_folder / "zero.csv").write_text("\n".join(["age,bmi,amount", *lines, "50,20,0"]))
+    code, _, err = run(capsys, "fit", "zero.csv", *asked[2:], "--loss", "gamma")
+    assert code == 2 and "1 of 161 targets are 0: use mossp.losses.tweedie" in err
 
 
 def test_fairness_narrows_the_gap(capsys):
@@ -203,6 +264,8 @@ def test_three_classes_and_a_test_file(capsys, own_folder):
 
 
 WRONG = {
+    "Did you mean 'ridge'": (*BASE, "--regularizer", "l2:0.1"),
+    "no column 'dys'": (*FAST, "--offset", "log(dys)"),
     "no such file": ("fit", "nowhere.csv", "--target", "label"),
     "no column 'labl' (did you mean 'label'?)": ("fit", "data.csv", "--target", "labl"),
     "must be the target": ("fit", "data.csv"),

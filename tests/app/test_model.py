@@ -38,7 +38,7 @@ def identical(a: Model, b: Model) -> bool:
         arrays = (m.coef, m.intercept) + (() if m.classes is None else (m.classes,))
         about = json.dumps(m.about, sort_keys=True)  # where NaN equals NaN
         return (
-            m.kind, m.loss, m.target, m.features, about,
+            m.kind, m.loss, m.target, m.features, m.offset, about,
             [(array.dtype, array.shape, array.tobytes()) for array in arrays],
         )  # fmt: skip
 
@@ -66,6 +66,7 @@ def written(path, arrays=None, **changes):
 
 @pytest.mark.parametrize("classes, loss, rows", [
     (None, "poisson", 1),
+    (None, "tweedie:1.3", 1),
     (None, "quantile:0.9", 1),
     (np.array(["naïve", "", "日本語"]), "softmax", 3),
     (np.array(["no", "yes"], object), "logistic", 1),
@@ -135,7 +136,9 @@ META = FEATURES.to_meta()
 
 
 @pytest.mark.parametrize("changes, part", [
-    ({"format": 2}, "its format is 2, but only 1 is known: update mossp"),
+    ({"format": 3}, "its format is 3, but only 1 and 2 are known: update mossp"),
+    ({"format": 2}, "damaged, or not a model"),
+    ({"format": 2, "offset": 3}, "damaged, or not a model"),
     ({"what": "a path of mossp"}, "is damaged, or not a model"),
     ({"features": None}, "is damaged, or not a model"),
     ({"features": META | {"columns": [[1]]}}, "is damaged, or not a model"),
@@ -143,9 +146,9 @@ META = FEATURES.to_meta()
     ({"features": META | {"scale": [1, 1, 1, "a"]}}, "is damaged, or not a model"),
     ({"kind": "oracle"}, "there is no 'oracle' with the loss 'logistic'"),
     ({"kind": "o" * 450}, "…oooooooooooooooooooo' with the loss"),
-    ({"format": "2" * 450}, "…22222222222222222222', but only 1 is known"),
+    ({"format": "2" * 450}, "…22222222222222222222', but only 1 and 2 are known"),
     ({"loss": ["logistic"]}, "there is no 'classifier' with the loss ['logistic']"),
-    ({"target": 3}, "the target of a model must be text"),
+    ({"target": 3}, "the target and the offset of a model must be text"),
     ({"about": None}, "about a dict"),
     ({"arrays": {"coef": None}}, "is damaged, or not a model"),
     ({"arrays": {"classes": None}}, "a classifier with 1 rows of coefficients cannot have 0"),
@@ -245,12 +248,34 @@ def test_several_classes_and_numbers():
     poisson = linear(loss="poisson")
     np.testing.assert_allclose(poisson.predict(X), np.exp(poisson.decision(X)))
     assert poisson.predict(np.full((1, 4), 1e5) * np.sign(poisson.coef)).tolist() == [np.inf]
+    for loss in ("gamma", "tweedie:1.5"):
+        model = linear(loss=loss)
+        np.testing.assert_allclose(model.predict(X), np.exp(model.decision(X)))
     squared = linear()
     assert squared.predict(X).tolist() == squared.decision(X).tolist()
     assert squared.probabilities(X) is None
     for wrong in (X[:, :3], X[0], np.zeros((2, 5)), 3.0):
         with pytest.raises(ModelError, match="The model has 4 features, but X has the shape"):
             squared.decision(wrong)
+
+
+def test_an_offset_is_added_and_kept_in_a_file_that_older_versions_refuse(tmp_path):
+    plain, o = linear([0, 1], "logistic"), RNG.normal(size=40)
+    model = dataclasses.replace(plain, offset="log(Tage)")
+    np.testing.assert_allclose(model.decision(X, o), plain.decision(X) + o)
+    np.testing.assert_array_equal(model.predict(X, o), (model.decision(X, o) > 0).astype(int))
+    np.testing.assert_allclose(
+        model.probabilities(X, o)[:, 1], scipy.special.expit(plain.decision(X) + o)
+    )
+    assert identical(Model.load(model.save(tmp_path / "m")), model)
+    assert archive.read_arrays(tmp_path / "m")[1]["format"] == 2
+    assert archive.read_arrays(plain.save(tmp_path / "p"))[1]["format"] == 1
+    with pytest.raises(ModelError, match=r"adds the offset 'log\(Tage\)': give that of each row"):
+        model.predict(X)
+    with pytest.raises(ModelError, match="has no offset"):
+        plain.predict(X, o)
+    with pytest.raises(ModelError, match=r"must have the shape \(40,\)"):
+        model.predict(X, o[:3])
 
 
 def test_raw_coefficients_give_the_same_decision():

@@ -8,7 +8,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from mossp.app import cli, preparation
+from mossp.app import cli
 from mossp.app.model import Model
 from mossp.sklearn import PathCV
 
@@ -30,7 +30,6 @@ FIT = ("fit", "data.csv", "--target", "label", "--regularizer", "l1:0.01", "--ex
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preparation, "keep_compiled_programs", lambda: None)
     with open("data.csv", "w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["age", "body mass", "the sex", "label"])

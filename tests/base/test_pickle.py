@@ -130,6 +130,7 @@ REGULARIZERS = [
     mossp.TruncatedL1(1 / 3, k=2), mossp.TruncatedL1MinusL2(1 / 3, k=2),
     mossp.Box(mossp.L1(0.1), -1 / 3, 1 / 3), mossp.Ball(mossp.L1(0.1), 1 / 3),
     mossp.Nonnegative(mossp.L1(1 / 3)),
+    mossp.Ridge(1 / 3), mossp.ElasticNet(1 / 3), mossp.PlusRidge(mossp.MCP(1 / 3), THIRDS),
     mossp.Group(mossp.L1(1 / 3), [[0, 1], [2, 3]]), mossp.Weighted(mossp.L1(1 / 3), THIRDS),
     mossp.Blocks({"a": mossp.L1(1 / 3), "b": mossp.Zero()}),
     mossp.Weighted(mossp.L1(in_float64(1 / 3)), in_float64(THIRDS)),

@@ -127,13 +127,45 @@ def test_a_long_row_costs_its_own_length(lengths):
     assert stored(rows) <= 4 * (A.nnz + len(lengths))
 
 
-def arrays_of(jaxpr):
+def equations_of(jaxpr):
     for equation in jaxpr.eqns:
-        yield from (v.aval for v in equation.outvars)
+        yield equation
         for value in jax.tree.leaves(equation.params, is_leaf=lambda p: hasattr(p, "eqns")):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
-                yield from arrays_of(inner)
+                yield from equations_of(inner)
+
+
+@pytest.mark.parametrize("lengths", [[20] * 2000, [19, 20, 20, 20] * 500, [20] * 1999 + [400]])
+def test_rows_of_about_one_length_fit_into_the_first_table(lengths):
+    """Each further segment is a round of a loop: a few wasted places are cheaper."""
+    rows = SparseRows.of(matrix(lengths, columns=500))
+    assert rows.values.shape == (2000, 20)
+    assert (0 if rows.extra is None else np.count_nonzero(rows.extra)) == sum(
+        length > 20 for length in lengths
+    )
+
+
+def test_long_rows_side_by_side_are_added_in_place(x64):
+    """Batches whose numbers of rounds differ: no round copies a whole vector to choose from."""
+    A = matrix(ROWS["uneven"])
+    xs, draws = np.ones((3, COLUMNS)), np.arange(12).reshape(3, 4)
+    rows = jax.tree.map(jnp.asarray, SparseRows.of(A, width=2))
+
+    def gradients(xs, draws):
+        return jax.vmap(lambda x, d: jax.grad(lambda x: jnp.sum(jnp.sin(rows[d] @ x)))(x))(
+            xs, draws
+        )
+
+    loops = [
+        equation
+        for equation in equations_of(jax.make_jaxpr(gradients)(xs, draws).jaxpr)
+        if equation.primitive.name == "while"
+    ]
+    # A condition of each batch's own is what makes JAX choose between the old and the new.
+    assert [loop.params["cond_jaxpr"].out_avals[0].shape for loop in loops] == [(), ()]
+    expected = A.toarray()[draws] * np.cos(A.toarray()[draws] @ np.ones(COLUMNS))[..., None]
+    np.testing.assert_allclose(gradients(xs, draws), expected.sum(axis=1), atol=1e-12)
 
 
 @pytest.mark.parametrize("longest", [3, 900])
@@ -155,7 +187,8 @@ def test_never_densified(longest, monkeypatch, x64):
         gradient = lambda x: oracles.gradient(x, batch)  # noqa: E731
         return oracles.full_gradient(x), jax.jvp(gradient, (x,), (x,))
 
-    seen = list(arrays_of(jax.make_jaxpr(everything)(oracles, x, batch).jaxpr))
+    traced = jax.make_jaxpr(everything)(oracles, x, batch).jaxpr
+    seen = [v.aval for equation in equations_of(traced) for v in equation.outvars]
     assert len(seen) > 20
     assert max(a.size for a in seen if hasattr(a, "size")) < 200 * n / 10
 

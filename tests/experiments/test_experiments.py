@@ -31,9 +31,7 @@ pytestmark = pytest.mark.slow
 def found(tmp_path_factory):
     """`mossp reproduce all --quick`; what it kept is then read again."""
     folder = tmp_path_factory.mktemp("reproduction")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mossp.app.preparation.keep_compiled_programs", lambda: None)
-        assert cli.main(["reproduce", "all", "--quick", "--out", str(folder)]) == 0
+    assert cli.main(["reproduce", "all", "--quick", "--out", str(folder)]) == 0
     return reproduce("all", folder, quick=True), folder
 
 

@@ -112,6 +112,11 @@ def within_bounds(x, w):
 CASES = {
     "Zero": Case(mossp.Zero(), lambda x: 0 * x, lambda x, w: 0 * w, lambda x: x == x),
     "L1": separable(mossp.L1(LAM), lambda a: LAM + 0 * a, LAM),
+    "Ridge": Case(mossp.Ridge(LAM), lambda x: LAM * x, lambda x, w: 0 * w, lambda x: x == x),
+    "ElasticNet": separable(mossp.ElasticNet(2 * LAM), lambda a: LAM + LAM * a, LAM),
+    "PlusRidge(MCP)": separable(
+        mossp.PlusRidge(mossp.MCP(LAM), 0.1), lambda a: mcp(a) + 0.1 * a, LAM
+    ),
     "L1MinusL2": Case(mossp.L1MinusL2(LAM), l1_minus_l2, lambda x, w: np.abs(w) - LAM),
     "CappedL1": separable(mossp.CappedL1(LAM, 0.3), lambda a: LAM * (a < 0.3), LAM),
     "MCP": separable(mossp.MCP(LAM), mcp, LAM),

@@ -16,12 +16,15 @@ from mossp.regularizers import (
     Blocks,
     Box,
     CappedL1,
+    ElasticNet,
     Group,
     L1MinusL2,
     LogSum,
     Nonnegative,
+    PlusRidge,
     Regularizer,
     Relaxed,
+    Ridge,
     TransformedL1,
     TruncatedL1,
     TruncatedL1MinusL2,
@@ -30,6 +33,8 @@ from mossp.regularizers import (
     check_regularizer,
     named,
 )
+from mossp.regularizers.strength import strengthened, with_strength
+from tests.problems import brute_prox
 
 N = 6
 W = np.array([1.0, 0.0, 2.0, 0.5, 1.0, 3.0])
@@ -39,6 +44,10 @@ IDS = np.array([0, 1, 0, 2, 1, 2])
 PLAIN = {
     "Zero": Zero(),
     "L1": L1(0.7),
+    "Ridge": Ridge(0.7),
+    "ElasticNet": ElasticNet(0.7, 0.4),
+    "PlusRidge-MCP": PlusRidge(MCP(0.7, 2.0), 0.3),
+    "PlusRidge-TruncatedL1": PlusRidge(TruncatedL1(0.7, 2), 0.3),
     "L1MinusL2": L1MinusL2(0.7),
     "CappedL1": CappedL1(0.7, 1.0),
     "MCP": MCP(0.7, 2.0),
@@ -73,13 +82,34 @@ WRAPPED = {
     "Weighted-Weighted": Weighted(Weighted(LogSum(0.7), W), W),
     "Nonnegative-Weighted": Nonnegative(Weighted(L1MinusL2(0.7), W)),
     "Group-Weighted": Group(Weighted(L1MinusL2(0.7), np.array([1.0, 0.0, 2.0])), IDS),
+    "Weighted-Ridge": Weighted(Ridge(0.7), W),
+    "Weighted-ElasticNet": Weighted(ElasticNet(0.7, 0.4), W),
+    "Weighted-PlusRidge": Weighted(PlusRidge(L1MinusL2(0.7), 0.5), W),
+    "PlusRidge-Weighted": PlusRidge(Weighted(MCP(0.7), W), W[::-1].copy()),
+    "Group-ElasticNet": Group(Weighted(ElasticNet(0.7), np.array([1.0, 0.0, 2.0])), IDS),
+    "PlusRidge-Ball": PlusRidge(Ball(L1MinusL2(0.7), 2.0), 0.5),
+    "PlusRidge-Group": PlusRidge(Group(L1(0.7), IDS), 0.5),
+    "PlusRidge-PlusRidge": PlusRidge(ElasticNet(0.7), 0.5),
+    "Nonnegative-ElasticNet": Nonnegative(ElasticNet(0.7)),
+    "Nonnegative-Weighted-Ridge": Nonnegative(Weighted(Ridge(0.7), W)),
+    "Box-ElasticNet": Box(ElasticNet(0.7), -1.0, np.array([0.0, 1.0, 2.0, 1.0, np.inf, 3.0])),
+    "Box-PlusRidge": Box(PlusRidge(CappedL1(0.7), W), -1.0, 1.0),
     "Blocks": Blocks({"b": L1MinusL2(0.7), "d": TruncatedL1(0.7, 1)}).on(
         {"a": (0, 1), "b": (1, 3), "c": (3, 4), "d": (4, 6)}
     ),
 }
 GROUPED = {
     f"Group-{name}": Group(PLAIN[name], IDS)
-    for name in ("L1MinusL2", "CappedL1", "MCP", "TruncatedL1", "TruncatedL1MinusL2")
+    for name in (
+        "L1MinusL2",
+        "CappedL1",
+        "MCP",
+        "TruncatedL1",
+        "TruncatedL1MinusL2",
+        "Ridge",
+        "ElasticNet",
+        "PlusRidge-MCP",
+    )
 }
 ALL = PLAIN | WRAPPED | GROUPED
 # Another k is the same program.
@@ -183,7 +213,9 @@ def test_gradients_are_finite_at_zero_and_ties(name):
         assert np.isfinite(gradient(jnp.asarray(x, jnp.float32))).all()
 
 
-@pytest.mark.parametrize("make", [L1, L1MinusL2, MCP, lambda lam: TruncatedL1(lam, 2)])
+@pytest.mark.parametrize(
+    "make", [L1, L1MinusL2, MCP, Ridge, ElasticNet, lambda lam: TruncatedL1(lam, 2)]
+)
 def test_many_lam_at_once_without_compiling_again(make):
     v = np.array([2.0, -1.0, 0.5, 0.0, 1.0, 1.0], np.float32)
     traces = []
@@ -211,6 +243,12 @@ def test_values_equal_the_penalties_they_are_named_after():
     middle = (2 * 3.7 * lam * a - a**2 - lam**2) / (2 * 2.7)
     scad = np.where(a <= lam, lam * a, np.where(a <= 3.7 * lam, middle, lam**2 * 4.7 / 2))
     assert SCAD(lam)(x) == pytest.approx(scad.sum())
+    assert Ridge(lam)(x) == pytest.approx(lam * (x @ x) / 2)
+    assert ElasticNet(lam, 0.2)(x) == pytest.approx(lam * (0.2 * a.sum() + 0.4 * (x @ x)))
+    assert PlusRidge(MCP(lam, 2.0), 0.3)(x) == pytest.approx(flat.sum() + 0.15 * (x @ x))
+    assert Weighted(ElasticNet(lam, 0.2), W)(x) == pytest.approx(
+        lam * (0.2 * (W @ a) + 0.4 * (W @ x**2))
+    )
     rest = np.sort(a)[:-2]
     assert TruncatedL1(lam, 2)(x) == pytest.approx(lam * rest.sum())
     expected = lam * (rest.sum() - np.linalg.norm(rest))
@@ -308,6 +346,13 @@ def test_blocks_take_and_return_pytrees():
         (lambda: Box(L1(1.0), 1.0, 0.0), "lower <= upper"),
         (lambda: Ball(Box(L1(1.0), 0, 1), 1.0), "Ball needs .* a norm"),
         (lambda: Ball(L1(1.0), 0.0), "Ball needs radius > 0"),
+        (lambda: Ball(Ridge(1.0), 1.0), r"Ball needs .* a norm.* Write PlusRidge\(Ball"),
+        (lambda: Ridge(-1.0), "Ridge needs lam >= 0"),
+        (lambda: ElasticNet(1.0, 1.5), "ElasticNet needs l1_ratio from 0 to 1"),
+        (lambda: PlusRidge(L1(1.0), [1.0, -1.0]), "PlusRidge needs l2 >= 0"),
+        (lambda: PlusRidge(Blocks({"w": L1(1.0)}), 1.0), "around the regulariser of each block"),
+        (lambda: PlusRidge(Ball(L1(1.0), 1.0), [1.0, 2.0]), "one number l2 .* Ball"),
+        (lambda: Weighted(PlusRidge(Ball(L1(1.0), 1.0), 1.0), [1.0, 2.0]), "weights inside"),
         (lambda: Nonnegative(Box(L1(1.0), 0, 1)), "Nonnegative needs"),
         (lambda: Blocks({"w": 3.0}), "Blocks needs a regulariser"),
         (lambda: Blocks({"a": L1(1.0), "a/b": L1(1.0)}), "'a/b' is inside 'a'"),
@@ -409,8 +454,14 @@ def test_regularizers_by_name():
     assert named("mcp:0.1,4") == MCP(0.1, 4.0) and named("none") == Zero()
     assert named("l1").lam == 0.01 and named("l1:0.5", 0.2).lam == 0.2
     assert named("truncated-l1:0.1,3") == TruncatedL1(0.1, 3)
+    assert named("ridge:0.3") == Ridge(0.3) and named("elastic-net", 0.2) == ElasticNet(0.2, 0.5)
+    assert named("elastic-net:0.1,0.9", 0.2) == ElasticNet(0.2, 0.9)
     for text, says in {
         "l1-l3": "Did you mean",
+        "l2": "Did you mean 'ridge'",
+        "L2:0.1": "Did you mean 'ridge'",
+        "lasso": "Did you mean 'l1'",
+        "elasticnet": "Did you mean 'elastic-net'",
         "truncated-l1:0.1": "does not suit TruncatedL1",
         "truncated-l1:0.1,2.5": "must be whole",
         "l1:0.1,2": "has 2 numbers",
@@ -433,3 +484,45 @@ def test_relaxed_is_the_convex_part():
     assert float(half.h(x)) == 0.5 * float(reg.h(x))
     np.testing.assert_allclose(half.prox_h(x, 1.0), reg.prox_h(x, 0.5))
     np.testing.assert_allclose(half.nearest_h(x, w), 0.5 * reg.nearest_h(x, 2 * w))
+
+
+def test_what_a_strength_moves_where_there_is_a_ridge():
+    assert with_strength(Nonnegative(Ridge(0.1)), 2.0) == Nonnegative(Ridge(2.0))
+    assert with_strength(ElasticNet(0.1, 0.3), 2.0) == ElasticNet(2.0, 0.3)
+    assert with_strength(PlusRidge(MCP(0.1), 0.3), 2.0) == PlusRidge(MCP(2.0), 0.3)
+    assert strengthened(PlusRidge(ElasticNet(0.1), 0.3), 3.0).reg.lam == pytest.approx(0.3)
+    with pytest.raises(ValueError, match="PlusRidge has no lam"):
+        with_strength(PlusRidge(Zero(), 0.3), 2.0)
+
+
+def test_what_a_ridge_leaves_of_what_wrappers_and_methods_must_know():
+    """h + l2 |x|^2 / 2 stays a sum over coordinates of sizes; it is no norm any more."""
+    for reg in (Ridge(1.0), ElasticNet(1.0), PlusRidge(MCP(1.0), 0.5)):
+        assert reg.separable and reg.absolute and reg.finite and reg.smooth
+        assert not reg.homogeneous and not Weighted(reg, W).homogeneous
+    assert Ridge(1.0).convex and ElasticNet(1.0).convex
+    assert not PlusRidge(MCP(1.0), 0.5).convex and not PlusRidge(CappedL1(1.0), 0.5).smooth
+    assert not PlusRidge(Ball(L1(1.0), 1.0), 0.5).finite
+
+
+@pytest.mark.parametrize(
+    ("reg", "phi"),
+    [
+        (Ridge(0.8), lambda a: 0.4 * a**2),
+        (ElasticNet(0.8, 0.25), lambda a: 0.2 * abs(a) + 0.3 * a**2),
+        (PlusRidge(L1(0.5), 2.0), lambda a: 0.5 * abs(a) + a**2),
+    ],
+    ids=["Ridge", "ElasticNet", "PlusRidge"],
+)
+def test_a_ridge_against_brute_force(reg, phi):
+    for v in (-3.0, -0.3, 0.0, 0.7, 5.0):
+        for mu in (0.05, 1.0, 20.0):
+            found = reg.prox_h(np.array([v]), mu)[0]
+            assert found == pytest.approx(brute_prox(phi, v, mu)[0], abs=1e-7)
+
+
+def test_a_ridge_of_strength_zero_is_none():
+    v = np.array([2.0, -1.0, 0.5, 0.0, 1.0, 1.0])
+    for reg in (L1(0.7), MCP(0.7), Ball(L1(0.7), 1.0)):
+        assert np.array_equal(PlusRidge(reg, 0.0).prox_h(v, 0.3), reg.prox_h(v, 0.3))
+        assert np.array_equal(PlusRidge(reg, 0.0).nearest_h(v, v), reg.nearest_h(v, v))

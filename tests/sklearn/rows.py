@@ -20,6 +20,7 @@ X[np.abs(X) < 0.4] = 0.0
 S = scipy.sparse.csr_array(X)
 TARGET = X @ np.array([1.5, -1.0, 0.5, 0, 0, 0]) + 0.3 + rng.normal(size=N)
 COUNTS = rng.poisson(np.exp(0.4 * TARGET)).astype(float)
+AMOUNTS = np.exp(0.4 * TARGET) * np.random.default_rng(2).gamma(2.0, size=N)
 TWO = np.where(TARGET > 0.2, "yes", "no")
 SIGN = np.where(TARGET > 0.2, 1.0, -1.0)
 THREE = np.digitize(TARGET, [-0.8, 1.2])

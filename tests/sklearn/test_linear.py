@@ -13,17 +13,27 @@ import scipy.sparse
 from scipy.special import expit, logsumexp, softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, QuantileRegressor
+from sklearn.linear_model import (
+    ElasticNet,
+    GammaRegressor,
+    Lasso,
+    LogisticRegression,
+    PoissonRegressor,
+    QuantileRegressor,
+    Ridge,
+    TweedieRegressor,
+)
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import compute_sample_weight
 
-from mossp.regularizers import L1, MCP, Group, TruncatedL1
+from mossp.regularizers import L1, MCP, Group, PlusRidge, TruncatedL1
 from mossp.result import Status
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV, paths
 from tests.problems import sphere
 from tests.sklearn.rows import (
+    AMOUNTS,
     BOTH,
     COUNTS,
     FOLDS,
@@ -81,6 +91,15 @@ def poisson(p):
     return np.exp(p) - COUNTS * p, np.exp(p) - COUNTS
 
 
+def gamma(p):
+    return AMOUNTS * np.exp(-p) + p, 1 - AMOUNTS * np.exp(-p)
+
+
+def tweedie(p, q=1.3):
+    value = COUNTS * np.exp((1 - q) * p) / (q - 1) + np.exp((2 - q) * p) / (2 - q)
+    return value, np.exp((2 - q) * p) - COUNTS * np.exp((1 - q) * p)
+
+
 def log_loss(p):
     return np.logaddexp(0, -SIGN * p), -SIGN * expit(-SIGN * p)
 
@@ -93,6 +112,8 @@ LOSSES = {
     "huber": (MoSSPRegressor("huber:0.5"), TARGET, huber, ()),
     "quantile": (MoSSPRegressor("quantile:0.8,0.1"), TARGET, pinball, ()),
     "poisson": (MoSSPRegressor("poisson"), COUNTS, poisson, ()),
+    "gamma": (MoSSPRegressor("gamma"), AMOUNTS, gamma, ()),
+    "tweedie": (MoSSPRegressor("tweedie:1.3"), COUNTS, tweedie, ()),
 }
 
 
@@ -209,6 +230,74 @@ def test_poisson_is_that_of_scikit_learn():
     theirs = PoissonRegressor(alpha=0, tol=1e-10, max_iter=10_000).fit(X, COUNTS)
     assert same(model, theirs, 1e-5)
     np.testing.assert_allclose(model.predict(X), theirs.predict(X), rtol=1e-4)
+
+
+LOG_LINKS = {
+    "poisson": (COUNTS, PoissonRegressor),
+    "gamma": (AMOUNTS, GammaRegressor),
+    "tweedie:1.3": (COUNTS, lambda **how: TweedieRegressor(power=1.3, link="log", **how)),
+}
+
+
+@pytest.mark.parametrize("loss", LOG_LINKS)
+def test_a_ridge_with_a_logarithmic_link_is_that_of_scikit_learn(loss):
+    y, make = LOG_LINKS[loss]
+    model = MoSSPRegressor(loss, regularizer="ridge", lam=0.05).fit(X, y, sample_weight=WEIGHTS)
+    theirs = make(alpha=0.05, tol=1e-10, max_iter=10_000).fit(X, y, sample_weight=WEIGHTS)
+    assert same(model, theirs, 1e-6) and model.certificate_.is_kkt(1e-10)
+    np.testing.assert_allclose(model.predict(X), theirs.predict(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("lam", [1e-4, 0.1, 1e3])
+def test_ridge_is_that_of_scikit_learn(lam):
+    model = MoSSPRegressor(regularizer="ridge", lam=lam).fit(X, TARGET)
+    assert same(model, Ridge(alpha=N * lam).fit(X, TARGET), 1e-10)
+    assert model.certificate_.is_kkt(1e-10) and model.coef_.all()
+
+
+def test_ridge_takes_weights_of_features():
+    w = np.array([0.0, 1.0, 2.0, 0.5, 1.0, 10.0])
+    model = MoSSPRegressor(regularizer="ridge", lam=0.1, feature_weights=w).fit(X, TARGET)
+    A = np.column_stack([X, np.ones(N)])
+    normal = A.T @ A / N + np.diag(np.append(0.1 * w, 0.0))
+    expected = np.linalg.solve(normal, A.T @ TARGET / N)
+    np.testing.assert_allclose(np.append(model.coef_, model.intercept_), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_elastic_net_is_that_of_scikit_learn(positive):
+    model = MoSSPRegressor(regularizer="elastic-net:0.2,0.3", nonnegative=positive).fit(X, TARGET)
+    theirs = ElasticNet(alpha=0.2, l1_ratio=0.3, tol=1e-13, positive=positive).fit(X, TARGET)
+    assert same(model, theirs, 1e-8) and model.certificate_.is_kkt(1e-10)
+    np.testing.assert_array_equal(model.coef_ == 0, theirs.coef_ == 0)
+    assert np.any(model.coef_ == 0)
+
+
+@pytest.mark.parametrize("y", [TWO, THREE], ids=["two classes", "three classes"])
+def test_logistic_elastic_net_is_that_of_scikit_learn(y):
+    model = MoSSPClassifier(regularizer="elastic-net:0.04,0.5").fit(X, y)
+    theirs = LogisticRegression(
+        C=1 / (N * 0.04), l1_ratio=0.5, solver="saga", tol=1e-10, max_iter=100_000
+    ).fit(X, y)
+    assert same(model, theirs, 1e-6) and model.certificate_.is_kkt(1e-10)
+
+
+def test_a_ridge_steadies_a_penalty_that_does_not_shrink():
+    """Nonconvex: the point is critical by its own formula, and certified, on the sphere too."""
+    reg = PlusRidge(MCP(0.1, 3.0), 0.2)
+    model = MoSSPRegressor(regularizer=reg).fit(X, TARGET)
+    assert model.certificate_.is_kkt(1e-10)
+    x, slope = model.coef_, X.T @ (X @ model.coef_ + model.intercept_ - TARGET) / N
+    on = x != 0
+    whole = slope + np.sign(x) * np.maximum(0.1 - np.abs(x) / 3, 0) + 0.2 * x
+    assert np.abs(whole[on]).max() < 1e-9 and np.abs(slope[~on]).max() <= 0.1 and not on.all()
+    sphere = MoSSPRegressor(regularizer=reg, equality=SPHERE).fit(X, TARGET)
+    assert sphere.certificate_.is_kkt(1e-10) and np.sum(sphere.coef_**2) == pytest.approx(1)
+
+
+def test_single_precision_with_a_ridge():
+    model = MoSSPRegressor(regularizer="ridge", lam=0.1, dtype="float32").fit(X, TARGET)
+    assert same(model, Ridge(alpha=N * 0.1).fit(X, TARGET), 1e-5)
 
 
 def test_quantile_is_that_of_scikit_learn_up_to_smoothing():

@@ -28,6 +28,7 @@ REGULARIZERS = {
     "TruncatedL1": mossp.TruncatedL1(0.3, 2),
     "Group": mossp.Group(mossp.MCP(0.3), [0, 0, 1, 1, 2, 2]),
     "LogSum": mossp.LogSum(0.1, 0.5),
+    "ElasticNet": mossp.ElasticNet(0.3),
 }
 
 

@@ -24,8 +24,12 @@ def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return near[0] if near else None
 
 
-def find(text: object, table: Mapping[str, T], what: str) -> tuple[T, list[float]]:
+def find(
+    text: object, table: Mapping[str, T], what: str, meant: Mapping[str, str] | None = None
+) -> tuple[T, list[float]]:
     """The entry of the table that a text names, and the numbers after its colon.
+
+    `meant` has names that are not in the table, each with the one that it most likely stands for.
 
     Examples
     --------
@@ -36,7 +40,7 @@ def find(text: object, table: Mapping[str, T], what: str) -> tuple[T, list[float
         raise TypeError(f"The name of a {what} must be text, but {quoted(text)} was given.")
     name, colon, rest = (part.strip() for part in text.partition(":"))
     if name not in table:
-        near = closest(name, table, cutoff=0.45)
+        near = (meant or {}).get(name.lower()) or closest(name, table, cutoff=0.45)
         hint = f" Did you mean {quoted(near)}?" if near else ""
         raise ValueError(f"There is no {what} {quoted(name)}: choose {', '.join(table)}.{hint}")
     try:

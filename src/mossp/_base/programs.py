@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import jax
 
+from mossp._base import disk
 from mossp._base.printing import warn
 from mossp._base.types import PyTree
 
@@ -157,7 +158,8 @@ def compiled(function: Any = None, **options: Any) -> Any:
         oracles = getattr(first, "oracles", first)
         programs: ProgramSet = oracles.programs
         programs.check(oracles)
-        result = programs.program(function, options)(first, *args, **kwargs)
+        with disk.used():
+            result = programs.program(function, options)(first, *args, **kwargs)
         if programs.bound is None and any(code.inlined for code in oracles.codes):
             programs.bound = oracles.numbers()
         return result

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.dtypes import canonicalize_dtype
 
+from mossp._base.device import on_device
 from mossp._base.types import AnyArray, AnyVector, DType, HostVector, PyTree
 
 
@@ -36,7 +37,18 @@ class Structure(eqx.Module):
 
     @property
     def size(self) -> int:
+        """Entries of the vector."""
+        return self.whole_size
+
+    @property
+    def whole_size(self) -> int:
+        """Entries of the user's x."""
         return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def places(self) -> AnyArray | None:
+        """Which entries of the user's x the vector has, where it has not all of them."""
+        return None
 
     @property
     def slices(self) -> dict[str, tuple[int, int]]:
@@ -60,6 +72,35 @@ class Structure(eqx.Module):
             x[a:b].reshape(s) for (a, b), s in zip(self.slices.values(), self.shapes, strict=True)
         ]
         return jax.tree.unflatten(self.treedef, parts)
+
+
+class Part(Structure):
+    """Some entries of a user's x, in ascending order; the others are 0.
+
+    Examples
+    --------
+    >>> part = Part.of_places(Structure.of({"w": np.zeros(2), "b": np.zeros(1)}), np.array([0, 2]))
+    >>> part.size, part.unravel(np.array([3.0, 4.0]))
+    (2, {'b': Array([3.], dtype=float32), 'w': Array([0., 4.], dtype=float32)})
+    """
+
+    _places: AnyArray
+
+    @classmethod
+    def of_places(cls, whole: Structure, places: AnyArray) -> Part:
+        return cls(whole.treedef, whole.shapes, whole.paths, places)
+
+    @property
+    def size(self) -> int:
+        return int(self._places.shape[0])
+
+    @property
+    def places(self) -> AnyArray:
+        return self._places
+
+    def unravel(self, x: AnyVector) -> PyTree:
+        x = jnp.asarray(x)
+        return super().unravel(jnp.zeros(self.whole_size, x.dtype).at[self._places].set(x))
 
 
 class Fixed(eqx.Module):
@@ -97,6 +138,9 @@ def with_dtype(tree: PyTree, dtype: DType, *, real: bool = False) -> PyTree:
             leaf = np.array(leaf)
         kind = leaf.dtype.kind
         to_real = kind == "f" or (real and kind in "iu")
-        return jnp.asarray(leaf, dtype if to_real else canonicalize_dtype(leaf.dtype))
+        dtype_of_leaf = dtype if to_real else canonicalize_dtype(leaf.dtype)
+        if isinstance(leaf, np.ndarray):
+            return on_device(leaf, dtype_of_leaf)
+        return jnp.asarray(leaf, dtype_of_leaf)
 
     return jax.tree.map(convert, tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from mossp._base.types import PyTree
 
@@ -13,7 +13,7 @@ from mossp._base.types import PyTree
 def refuse_tracers(*trees: PyTree) -> None:
     """Raise TypeError inside of jit, vmap or grad, where numbers have no values yet."""
     fork.check()
-    refuse_traced(*trees, jnp.zeros(()))  # inside of jit the last one is traced as well
+    refuse_traced(*trees, jax.device_put(np.zeros(())))  # inside of jit this is traced as well
 
 
 def refuse_traced(*trees: PyTree) -> None:

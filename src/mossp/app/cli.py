@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from mossp._base.disk import on_by_default
 from mossp.app import exits
 
 
@@ -39,11 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError:
         return exits.fail("The mossp command needs typer and rich: pip install 'mossp[cli]'")
     try:
-        code = application()(
-            args=list(sys.argv[1:] if arguments is None else arguments) or ["--help"],
-            prog_name="mossp",
-            standalone_mode=False,
-        )
+        with on_by_default():
+            code = application()(
+                args=list(sys.argv[1:] if arguments is None else arguments) or ["--help"],
+                prog_name="mossp",
+                standalone_mode=False,
+            )
     except BrokenPipeError:  # as in `mossp methods | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.NOT_CERTIFIED

@@ -14,7 +14,8 @@ from mossp._base.printing import shown
 from mossp.app.features import Features
 from mossp.app.tables import TableError
 
-FORMAT, MARK = 1, "a linear model of mossp"
+# A model with an offset is of the second format: what knows the first only would leave it out.
+FORMATS, MARK = (1, 2), "a linear model of mossp"
 KINDS = ("classifier", "regressor")
 # What `mossp fit` tells of where a model comes from. All of it may be missing.
 ABOUT: dict[str, Any] = {
@@ -23,13 +24,14 @@ ABOUT: dict[str, Any] = {
     **dict.fromkeys(
         ("parity", "opportunity", "objective", "violation", "rates_margin"), (float, None)
     ),
-    "sensitive": (str, None),
+    **dict.fromkeys(("sensitive", "choose"), (str, None)),
     "seed": (int, None),
     "certificate": {"holds": bool, "tol": float},
     **dict.fromkeys(("scores", "rates"), layout.Each(layout.Each(float, named=True), named=True)),
 }
 FILE = dict.fromkeys(("kind", "loss", "target", "about"), object) | {"features": dict}
-LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "poisson", "quantile")
+LOGARITHMIC = ("poisson", "gamma", "tweedie")  # losses whose exp(score) is the mean
+LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "quantile", *LOGARITHMIC)
 
 
 class ModelError(ValueError):
@@ -58,6 +60,8 @@ class Model:
         One number for each row of coef.
     about : dict
         What JSON can hold of where the model comes from; NaN and infinity may be in it.
+    offset : str, optional
+        The column that is added to the scores, or "log(column)".
 
     Examples
     --------
@@ -79,6 +83,7 @@ class Model:
     coef: np.ndarray
     intercept: np.ndarray
     about: dict[str, Any] = field(default_factory=dict)
+    offset: str | None = None
 
     def __post_init__(self) -> None:
         n = len(self.features.names)
@@ -99,8 +104,11 @@ class Model:
         name = self.loss.partition(":")[0] if isinstance(self.loss, str) else None
         if self.kind not in KINDS or name not in LOSSES:
             raise ModelError(f"There is no {shown(self.kind)} with the loss {shown(self.loss)}.")
-        if not isinstance(self.target, str | None) or not isinstance(self.about, dict):
-            raise ModelError("The target of a model must be text or None, and about a dict.")
+        texts = isinstance(self.target, str | None) and isinstance(self.offset, str | None)
+        if not texts or not isinstance(self.about, dict):
+            raise ModelError(
+                "The target and the offset of a model must be text or None, and about a dict."
+            )
         try:
             known = {name: kind for name, kind in ABOUT.items() if name in self.about}
             layout.check(self.about, known, "about")
@@ -143,31 +151,48 @@ class Model:
 
     # Predictions --------------------------------------------------------------------------------
 
-    def decision(self, X: Any) -> np.ndarray:
-        """X coef' + intercept for rows of features; one number a row if coef has one row."""
+    def decision(self, X: Any, offset: Any = None) -> np.ndarray:
+        """X coef' + intercept for rows of features; one number a row if coef has one row.
+
+        `offset` is one number for each row (and score), where the model has one, and added.
+        """
         if np.shape(X)[1:] != self.coef.shape[1:]:
             raise ModelError(
                 f"The model has {self.coef.shape[1]} features, but X has the shape {np.shape(X)}."
             )
         scores = X @ self.coef.T + self.intercept
-        return scores[:, 0] if len(self.coef) == 1 else scores
+        scores = scores[:, 0] if len(self.coef) == 1 else scores
+        if (offset is None) != (self.offset is None):
+            raise ModelError(
+                "The model has no offset, so that none can be added."
+                if self.offset is None
+                else f"The model adds the offset {shown(self.offset)}: give that of each row."
+            )
+        if offset is None:
+            return scores
+        if np.shape(offset) != scores.shape:
+            raise ModelError(
+                f"The offset must have the shape {scores.shape}, but its shape is "
+                f"{np.shape(offset)}."
+            )
+        return scores + np.asarray(offset, float)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """The class of each row, or the number; the mean for the Poisson loss."""
-        scores = self.decision(X)
+    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
+        """The class of each row, or the number; the mean where the link is a logarithm."""
+        scores = self.decision(X, offset)
         if self.classes is not None:
             best = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
             return self.classes[best.astype(int)]
-        if self.loss != "poisson":
+        if self.loss.partition(":")[0] not in LOGARITHMIC:
             return scores
         with np.errstate(over="ignore"):  # infinity is what it is
             return np.exp(scores)
 
-    def probabilities(self, X: Any) -> np.ndarray | None:
+    def probabilities(self, X: Any, offset: Any = None) -> np.ndarray | None:
         """One column for each class with the logistic and the softmax loss; else None."""
         if self.loss != "softmax" and (self.loss, len(self.coef)) != ("logistic", 1):
             return None
-        scores = self.decision(X)
+        scores = self.decision(X, offset)
         if scores.ndim == 1:
             scores = np.column_stack([np.zeros_like(scores), scores])
         with np.errstate(over="ignore"):  # exp(-inf) is 0
@@ -195,7 +220,9 @@ class Model:
         if self.classes is not None:
             arrays["classes"] = self.classes
         meta = {name: getattr(self, name) for name in ("kind", "loss", "target", "about")}
-        meta |= {"what": MARK, "format": FORMAT, "features": self.features.to_meta()}
+        meta |= {"what": MARK, "format": FORMATS[0], "features": self.features.to_meta()}
+        if self.offset is not None:
+            meta |= {"format": FORMATS[1], "offset": self.offset}
         try:
             return archive.write_arrays(path, arrays, meta)
         except archive.CheckpointError as error:
@@ -218,18 +245,19 @@ class Model:
         try:
             if meta.get("what") != MARK:
                 raise layout.LayoutError("it is something else")
-            if meta.get("format") != FORMAT:
+            if meta.get("format") not in FORMATS:
                 raise ModelError(
-                    f"Its format is {shown(meta.get('format'))}, but only {FORMAT} is known: "
-                    "update mossp."
+                    f"Its format is {shown(meta.get('format'))}, but only "
+                    f"{' and '.join(map(str, FORMATS))} are known: update mossp."
                 )
-            layout.check(meta, FILE)
+            layout.check(meta, FILE | ({"offset": str} if meta["format"] == FORMATS[1] else {}))
             return cls(
                 **{name: meta[name] for name in ("kind", "loss", "target", "about")},
                 classes=arrays.get("classes"),
                 coef=layout.array(arrays, "coef"),
                 intercept=layout.array(arrays, "intercept"),
                 features=Features.from_meta(meta["features"]),
+                offset=meta.get("offset"),
             )
         except layout.LayoutError as error:
             raise ModelError(foreign) from error

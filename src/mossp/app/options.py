@@ -39,15 +39,29 @@ Target = Annotated[str | None, Option(help="The column to predict; LIBSVM has it
 Loss = Annotated[
     str | None,
     Option(
-        help="logistic, huberized-hinge, squared, huber:1, quantile:0.5, poisson; else "
-        "logistic for two classes or text, squared for numbers."
+        help="logistic, huberized-hinge, squared, huber:1, quantile:0.5, poisson, gamma, "
+        "tweedie:1.5; else logistic for two classes or text, squared for numbers."
     ),
 ]
 Regularizer = Annotated[
     str,
     Option(
-        help="l1, l1-l2, mcp, scad, ...:strength, as in l1-l2:0.01; without a strength, "
-        "5-fold cross-validation chooses it."
+        help="l1, ridge, elastic-net, l1-l2, mcp, scad, ...:strength, as in l1-l2:0.01; without a "
+        "strength, 5-fold cross-validation chooses it."
+    ),
+]
+Choose = Annotated[
+    str,
+    Option(
+        help="Which strength is chosen: best, of the highest score; 1se, the largest within one "
+        "standard error of it; bic, of the lowest information criterion, without folds."
+    ),
+]
+Offset = Annotated[
+    str | None,
+    Option(
+        help='A column that is added to the score and is no feature; "log(days)" for an exposure '
+        "of days."
     ),
 ]
 Equality = Annotated[
@@ -89,7 +103,7 @@ Steps = Annotated[int | None, Option(help="Steps, at most.")]
 ReplicaSteps = Annotated[
     int | None, Option(help="Steps of each replica, at most; else from the data.")
 ]
-BatchSize = Annotated[int | None, Option(help="Samples a step.")]
+BatchSize = Annotated[int | None, Option(help="Samples a step; else from the data.")]
 Replicas = Annotated[int, Option(help="Independent runs; the best is returned.")]
 Starts = Annotated[int, Option(help="Different starts; the best end is kept.")]
 Polish = Annotated[bool | None, Option(help="End with Newton's method, or not; auto decides.")]

@@ -131,6 +131,8 @@ def print_model(model: Any) -> None:
     if model.kind == "classifier" and not several:
         called = f"{model.target} = " if model.target else "the class "
         say(f"positive coefficients speak for {called}{model.classes[1]}")
+    if model.offset is not None:
+        say(f"and the offset {model.offset}, with the coefficient 1")
     hidden, zeros = len(entries) - MOST_SHOWN, model.coef.size - len(entries)
     if hidden > 0:
         console.print(f"and {hidden} smaller ones; `mossp show --json` has all")
@@ -151,7 +153,7 @@ def model_object(model: Any) -> dict[str, Any]:
     return jsonable(
         {
             "kind": model.kind, "loss": model.loss, "target": model.target,
-            "classes": model.classes,
+            "offset": model.offset, "classes": model.classes,
             "standardised": by_name(model.coef, model.intercept),
             "coefficients": by_name(raw, intercept),
             **model.about,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp._base import keys
+from mossp._base.device import on_device
 from mossp._base.programs import compiled
 from mossp._base.structure import Structure
 from mossp._base.types import (
@@ -50,7 +51,7 @@ def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[ConstraintVal
 @np.errstate(over="ignore", invalid="ignore")
 def violation(oracles: Oracles, x: AnyVector) -> float:
     """||(c_E(x), [c_I(x)]_+)||."""
-    c = np.asarray(constraints_and_jacobian(oracles, jnp.asarray(x))[0])
+    c = np.asarray(constraints_and_jacobian(oracles, on_device(x))[0])
     return float(np.linalg.norm(oracles.positive_part(c)))
 
 
@@ -82,8 +83,7 @@ def reduce_violation(
     def evaluate(x: HostVector) -> tuple[HostMultipliers, HostJacobian]:
         """(c_E, [c_I]_+) and the rows of the Jacobian that belong to what is violated."""
         c, J = (
-            np.array(a, np.float64)
-            for a in constraints_and_jacobian(oracles, jnp.asarray(x, dtype))
+            np.array(a, np.float64) for a in constraints_and_jacobian(oracles, on_device(x, dtype))
         )
         counts = oracles.is_equality | (c > 0)
         return np.where(counts, c, 0.0), J * counts[:, None] * free
@@ -139,7 +139,7 @@ def conflict(oracles: Oracles, x: AnyVector) -> str:
     problem: the rows that pull, ||v_j grad c_j|| > 0, pull against each other. A row that hardly
     pulls is not named, and where the sum is not 0, the boundary of dom h makes up for the rest.
     """
-    c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, jnp.asarray(x)))
+    c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, on_device(x)))
     v = oracles.positive_part(c)
     pull = np.abs(v) * np.linalg.norm(J, axis=1)
     strength = pull.max()

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from mossp._base import keys
+from mossp._base.device import on_device
 from mossp._base.printing import quoted
 from mossp._base.structure import Structure
 from mossp._base.types import HostArray, HostMultipliers, Index, PyTree, Scalar, Vector
@@ -55,7 +56,7 @@ def check_gradients(problem: Problem, x: PyTree, *, tol: float = 1e-5, seed: int
     """
     with jax.enable_x64(True):
         oracles, structure = problem.oracles(x), Structure.of(x)
-        point = jnp.asarray(structure.ravel(x))
+        point = on_device(structure.ravel(x))
         rng = keys.generator(seed, keys.Purpose.CHECK)
         count = min(structure.size, COORDINATES)
         chosen = np.sort(rng.choice(structure.size, count, replace=False))

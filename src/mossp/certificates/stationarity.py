@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
+from mossp._base.device import on_device
 from mossp._base.programs import compiled
 from mossp._base.structure import Structure
 from mossp._base.types import (
@@ -70,7 +71,7 @@ def stationarity(problem: Problem, x: PyTree) -> float:
                 "stationarity needs the full gradient, and a Sampler or a Stream has none: read "
                 "result.certificate, which is estimated from fresh samples."
             )
-        vector = jnp.asarray(Structure.of(x).ravel(x))
+        vector = on_device(Structure.of(x).ravel(x))
         shortest, _ = shortest_residual(oracles, vector, full_gradient(oracles, vector))
         return float(np.linalg.norm(shortest))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from mossp._base.device import on_device
 from mossp._base.keys import Purpose, generator
 from mossp._base.module import Module
 from mossp._base.structure import with_dtype
@@ -59,18 +61,19 @@ class Finite(Module, Source):
 
         def pad(a: np.ndarray) -> jax.Array:
             first = np.broadcast_to(a[:1], (length - N, *a.shape[1:]))
-            return jnp.asarray(np.concatenate([a, first]))
+            return on_device(np.concatenate([a, first]))
 
         padded = map_rows(pad, jax.tree.map(prepare, arrays, is_leaf=is_sparse))
-        one = jnp.ones((), jnp.int32)
-        return cls(jax.tree.map(jnp.asarray, padded), jnp.asarray(N, jnp.int32), one)
+        count, one = (on_device(number, np.int32) for number in (N, 1))
+        return cls(jax.tree.map(on_device, padded), count, one)
 
     @classmethod
     def whole(cls, batch: PyTree) -> Finite:
         """The rows of a batch as they are, at most ROWS_AT_ONCE of them."""
         rows = map_rows(lambda a: jnp.asarray(a)[:ROWS_AT_ONCE], batch)
         N = jax.tree.leaves(rows, is_leaf=is_rows)[0].shape[0]
-        return cls(rows, jnp.asarray(N, jnp.int32), jnp.ones((), jnp.int32))
+        count, one = (on_device(number, np.int32) for number in (N, 1))
+        return cls(rows, count, one)
 
     @property
     def finite_sum(self) -> bool:
@@ -85,6 +88,15 @@ class Finite(Module, Source):
         first = jax.tree.leaves(self.arrays, is_leaf=is_rows)[0]
         return first.shape[1] if len(first.shape) == 2 else None
 
+    @property
+    def filled_part(self) -> float:
+        leaves = jax.tree.leaves(self.arrays, is_leaf=is_rows)
+        dense = [a for a in leaves if not is_rows(a)]
+        each = sum(math.prod(a.shape[1:]) for a in dense)  # entries of a dense row
+        entries = each * self.rows + sum(a.entries(self.rows) for a in leaves if is_rows(a))
+        places = each + sum(a.columns for a in leaves if is_rows(a))
+        return entries / (places * self.rows) if places else 1.0
+
     def astype(self, dtype: Any) -> Finite:
         return with_dtype(self, dtype)
 
@@ -93,7 +105,7 @@ class Finite(Module, Source):
         return map_rows(lambda a: np.asarray(a)[: self.rows], self.arrays)
 
     def take_rows(self, places: np.ndarray) -> PyTree:
-        return map_rows(lambda a: jnp.asarray(np.asarray(a)[places]), self.arrays)
+        return map_rows(lambda a: on_device(np.asarray(a)[places]), self.arrays)
 
     def some_rows(self, count: int) -> PyTree:
         rng = generator(0, Purpose.POOL)
@@ -141,7 +153,7 @@ class Finite(Module, Source):
             return self
         count = (N // length - 1) // stride + 1
         change = lambda s: (s.N, s.stride)  # noqa: E731
-        values = (jnp.asarray(v, jnp.int32) for v in (count * length, stride))
+        values = (on_device(v, np.int32) for v in (count * length, stride))
         return eqx.tree_at(change, self, tuple(values))
 
     def deviation(self, function: Callable[[PyTree], jax.Array]) -> jax.Array:

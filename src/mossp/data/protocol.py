@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from mossp._base.device import on_device
 from mossp._base.types import PyTree
 
 # Rows of the batches that a loss is traced with: what differs between them depends on the size.
@@ -103,6 +103,11 @@ class Source(Compiled):
     def columns(self) -> int | None:
         """Of the first array, if that is known to be a matrix."""
         return None
+
+    @property
+    def filled_part(self) -> float:
+        """Of the places in a row, the part that holds an entry: below 1 for sparse rows."""
+        return 1.0
 
     def astype(self, dtype: Any) -> Source:
         """The same samples, with real numbers of this type."""
@@ -184,6 +189,6 @@ def filled(draws: PyTree, length: int) -> PyTree:
         if isinstance(a, jax.Array) and not isinstance(a.dtype, np.dtype):  # keys for jax.random
             return jax.random.wrap_key_data(fill(jax.random.key_data(a)))
         a = np.asarray(a)
-        return jnp.asarray(np.concatenate([a, np.repeat(a[-1:], missing, axis=0)]))
+        return on_device(np.concatenate([a, np.repeat(a[-1:], missing, axis=0)]))
 
     return jax.tree.map(fill, draws)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse
 
+from mossp._base import folders
 from mossp.data.libsvm import DataError, binary_labels, read_libsvm
 
 SITE = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
@@ -104,7 +105,7 @@ def find(name: str, folder: str | os.PathLike[str] | None) -> Path:
 
 
 def cache_folder() -> Path:
-    own, base = os.environ.get("MOSSP_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    own, base = folders.named(), os.environ.get("XDG_CACHE_HOME")
     return (Path(own) if own else Path(base or Path.home() / ".cache") / "mossp") / "data"
 
 

@@ -1,8 +1,8 @@
 """Sparse rows of fixed width, so that a mini-batch of them has a fixed shape.
 
 Row i keeps its first W nonzeros in a table of N rows and the rest, if any, in further segments of
-width W in a second table. W is chosen to make the two tables as small as possible together, so
-that one long row costs its own length, not N times it.
+width W in a second table. W is chosen to make the two tables together about as small as possible,
+so that one long row costs its own length, not N times it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from mossp._base.module import Module
 
 SMALL = 2**14  # places
+# Places that may be wasted, relative to the fewest: a segment costs a round of a loop besides.
+WASTE = 1.25
 
 
 def is_sparse(matrix: Any) -> bool:
@@ -99,6 +102,12 @@ class SparseRows(Module):
     def dtype(self) -> Any:
         return self.values.dtype
 
+    def entries(self, rows: int) -> int:
+        """Nonzeros of the first so many rows; further segments are all counted."""
+        held = [np.asarray(self.values)[:rows]]
+        held += [] if self.tail_values is None else [np.asarray(self.tail_values)]
+        return sum(int(np.count_nonzero(values)) for values in held)
+
     def __len__(self) -> int:
         return self.values.shape[0]
 
@@ -126,9 +135,14 @@ class SparseRows(Module):
 
 
 def best_width(counts: np.ndarray) -> int:
-    """The segment width W that stores these rows in the fewest places.
+    """The segment width W for rows with so many nonzeros: the widest that wastes few places.
 
     Of few that come into question, so that the folds of a cross-validation agree in it.
+
+    Examples
+    --------
+    >>> best_width(np.full(10_000, 20)), best_width(np.array([5_000] + [3] * 10_000))
+    (20, 3)
     """
     if counts.size == 0 or counts.max() == 0:
         return 1
@@ -138,13 +152,28 @@ def best_width(counts: np.ndarray) -> int:
     widths = np.unique([padded_length(int(w)) for w in np.unique(counts) if w] or [1])
     # Powers of two besides: where most rows are empty, a narrow table costs them little.
     widths = np.union1d(widths, 2 ** np.arange(int(counts.max()).bit_length()))
-    sizes = [w * np.maximum(-(-counts // w), 1).sum() for w in widths]
-    return int(widths[np.argmin(sizes)])
+    sizes = np.array([w * np.maximum(-(-counts // w), 1).sum() for w in widths])
+    return int(widths[sizes <= WASTE * sizes.min()].max())
 
 
 def weighted_rows(indices: Any, values: Any, x: Any) -> jax.Array:
     """sum_w values[i, w] x[indices[i, w]] for each i."""
     return jnp.einsum("iw,iw...->i...", values, jnp.asarray(x)[indices])
+
+
+@custom_vmap
+def rounds(extra: Any) -> Any:
+    """As many as the longest row needs; of all batches together where there are several.
+
+    One number for all of them: a loop whose length is each batch's own would copy what it adds to
+    in every round, and choose between the two.
+    """
+    return jnp.max(extra)
+
+
+@rounds.def_vmap
+def _(axis_size: int, in_batched: list[bool], extra: Any) -> tuple[Any, bool]:
+    return rounds(extra), False
 
 
 def add_segments(indices: Any, values: Any, start: Any, extra: Any, x: Any) -> jax.Array:
@@ -155,7 +184,7 @@ def add_segments(indices: Any, values: Any, start: Any, extra: Any, x: Any) -> j
         return total + weighted_rows(indices[s], values[s], x)
 
     zero = jnp.zeros(start.shape + x.shape[1:], jnp.result_type(values, x))
-    return lax.fori_loop(0, jnp.max(extra), add, zero)
+    return lax.fori_loop(0, rounds(extra), add, zero)
 
 
 # The number of rounds is data, and reverse mode cannot go through such a loop; the product is
@@ -174,7 +203,7 @@ def _backward(saved: Any, r: Any) -> Any:
         s = jnp.where(j < extra, start + j, indices.shape[0] - 1)
         return total.at[indices[s]].add(jnp.einsum("iw,i...->iw...", values[s], r))
 
-    return None, None, None, None, lax.fori_loop(0, jnp.max(extra), add, jnp.zeros_like(x))
+    return None, None, None, None, lax.fori_loop(0, rounds(extra), add, jnp.zeros_like(x))
 
 
 tail_product.defvjp(_forward, _backward)

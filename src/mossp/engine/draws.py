@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mossp._base import keys
+from mossp._base.device import on_device
 from mossp._base.keys import Purpose
 from mossp._base.types import PyTree
 from mossp.data import Source, count_draws, filled, stack
@@ -76,7 +76,7 @@ class Draws:
             for r in ([0] if self.shared else self.numbers)
         ]
         joined = batches[0] if self.shared else stack(batches)
-        stacked = jax.tree.map(jnp.asarray, joined)
+        stacked = jax.tree.map(on_device, joined)
         first = b * self.length
         return Block(first, first + self.length, stacked, self._kept(first))
 
@@ -85,7 +85,7 @@ class Draws:
         draws = self.source.draw(self._rng(Purpose.STEPS, 0, k), self.length, self.batch_size)
         if draws is None:
             return None
-        batches = jax.tree.map(jnp.asarray, filled(draws, self.length))
+        batches = jax.tree.map(on_device, filled(draws, self.length))
         return Block(k, k + count_draws(draws), batches, self._kept(k))
 
     def _kept(self, first: int) -> np.ndarray:

@@ -98,11 +98,15 @@ def available_cores() -> int:
 
 def group_size(source: Any, replicas: int, batch_size: int, length: int) -> int:
     """How many steps fetch their rows together: 8, unless these take too much memory."""
-    draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 1, batch_size)
-    draw = jax.tree.map(lambda v: v[0], draws)
-    batch = jax.eval_shape(lambda: source.batch(draw, batch_size))
-    size = sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(batch))
-    fitting = FETCHED // max(size * replicas, 1)
+    draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 2, batch_size)
+
+    def fetched(steps: int) -> int:
+        """Bytes, together with what all rows share."""
+        some = jax.tree.map(lambda v: v[:steps], draws)
+        batches = jax.eval_shape(lambda: source.batches(some, batch_size))
+        return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(batches))
+
+    fitting = FETCHED // max((fetched(2) - fetched(1)) * replicas, 1)
     return min(8, length, 1 << max(fitting, 1).bit_length() - 1)
 
 

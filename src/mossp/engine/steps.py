@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from mossp._base.device import on_device
 from mossp._base.programs import compiled
 from mossp._base.types import AnyVector, PyTree, Vector
 from mossp.certificates.certificate import Witness
@@ -76,7 +78,6 @@ def start(context: Context, method: Method, schedule: Schedule, x0: Vector, d0: 
     return jax.vmap(one)(method, schedule, x0, d0)
 
 
-@compiled(static_argnames=("group", "batch_size", "shared"))
 def advance(
     context: Context, carry: Carry, batches: Any, first: Any, keep: Any, k0: Any, k1: Any, *,
     group: int, batch_size: int, shared: bool,
@@ -85,13 +86,40 @@ def advance(
 
     Replicas with `keep` take the witness of step k1 - 1 as their random output.
     """
+    own = carry.state, carry.method, carry.schedule, carry.last
+    state, last, finite = _advance(
+        context, own, batches, first, k0, k1, group=group, batch_size=batch_size, shared=shared
+    )
+    random = kept(np.asarray(keep), last, carry.random)
+    return carry._replace(state=state, last=last, random=random, finite=finite)
+
+
+def kept(keep: np.ndarray, last: Witness, random: Witness) -> Witness:
+    """The last witness for replicas with `keep`; nothing is copied where they all agree."""
+    if not keep.any():
+        return random
+    if keep.all():
+        return last
+
+    def choose(new: Any, old: Any) -> np.ndarray:
+        return np.where(keep.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(choose, last, random)
+
+
+@compiled(static_argnames=("group", "batch_size", "shared"))
+def _advance(
+    context: Context, own: Any, batches: Any, first: Any, k0: Any, k1: Any, *,
+    group: int, batch_size: int, shared: bool,
+) -> tuple[Any, Witness, Any]:  # fmt: skip
+    """(state, last, finite) after the steps: what they change, since each result is a copy."""
     oracles = context.oracles
 
-    def one(carry: Carry, batches: Any, keep: Any) -> Carry:
-        method = carry.method
+    def one(own: Any, batches: Any) -> tuple[Any, Witness, Any]:
+        state, method, schedule, before = own
 
         def parameters(k: Any) -> Parameters:
-            now = carry.schedule.at(k)
+            now = schedule.at(k)
             return now._replace(alpha=jnp.where(k == 0, context.first_alpha, now.alpha))
 
         def steps(b: Any, state: Any) -> Any:
@@ -109,19 +137,13 @@ def advance(
             low, high = jnp.maximum(k0, begin), jnp.minimum(k1, begin + group)
             return lax.fori_loop(low, high, step, state)
 
-        def choose(condition: Any, new: Witness, old: Witness) -> Witness:
-            return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
-
         groups = ((k0 - first) // group, (k1 - first + group - 1) // group)
-        state = lax.fori_loop(*groups, steps, carry.state)
+        state = lax.fori_loop(*groups, steps, state)
         last = method.witness(oracles, parameters(k1 - 1), state)
-        last = choose(k1 > k0, last, carry.last)
-        return carry._replace(
-            state=state, last=last, random=choose(keep, last, carry.random),
-            finite=all_finite(state),
-        )  # fmt: skip
+        last = jax.tree.map(lambda new, old: jnp.where(k1 > k0, new, old), last, before)
+        return state, last, all_finite(state)
 
-    return jax.vmap(one, in_axes=(0, None if shared else 0, 0))(carry, batches, keep)
+    return jax.vmap(one, in_axes=(0, None if shared else 0))(own, batches)
 
 
 @compiled(static_argnames="batch_size")
@@ -159,7 +181,9 @@ class Observation(NamedTuple):
 
 
 def all_finite(tree: PyTree) -> jax.Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+    """Whether all numbers are; a maximum, which NaN is when it meets one, takes a single pass."""
+    largest = [jnp.max(jnp.abs(leaf), initial=0) for leaf in jax.tree.leaves(tree)]
+    return jnp.all(jnp.stack([size < jnp.inf for size in largest]))
 
 
 def observe(oracles: Oracles, carry: Carry, rows: PyTree) -> jax.Array:
@@ -170,9 +194,10 @@ def observe(oracles: Oracles, carry: Carry, rows: PyTree) -> jax.Array:
     return _observe(oracles, carry.state.x, carry.last.y, carry.finite, rows)
 
 
-def objective(oracles: Oracles, x: AnyVector) -> Any:
+def objective(oracles: Oracles, x: AnyVector) -> float:
     """F(x) on all of the data, by the program that observes a single replica."""
-    return _observe(oracles, x[None], x[None], jnp.ones(1, bool), None)[0, 0]
+    point, sound = on_device(np.asarray(x)[None]), on_device(np.ones(1, bool))
+    return float(np.asarray(_observe(oracles, point, point, sound, None))[0, 0])
 
 
 @compiled  # of what all methods have, so that they share a program

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp._base import layout
+from mossp._base.device import on_device
 from mossp._base.programs import compiled
 from mossp._base.types import PyTree
 from mossp.certificates.certificate import Residuals, Witness, residuals
@@ -149,7 +150,7 @@ class Watch:
         for point, number in ((x, step), (after, step + 1)):
             if not np.isfinite(point).all():
                 continue
-            values = _values(self.oracles, jnp.asarray(point), self.rows)
+            values = _values(self.oracles, on_device(point), self.rows)
             bad = [name for name, v in values.items() if not np.isfinite(np.asarray(v)).all()]
             if bad:
                 where = f"after {number} steps" if k else "at the start"

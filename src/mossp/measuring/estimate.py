@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from mossp._base import keys
+from mossp._base.device import on_device
 from mossp._base.power import POWER_ITERATIONS, leading, spectral_norm, start_vector
 from mossp._base.programs import compiled
 from mossp._base.structure import Structure
@@ -72,7 +73,7 @@ def sample_draws(problem: Problem, batch_size: int, seed: Any, dtype: Any) -> An
 
 
 def estimate_at(oracles: Oracles, x: Any, draws: Any, batch_size: int) -> Constants:
-    return Constants(*map(float, _estimate(oracles, jnp.asarray(x), draws, batch_size)))
+    return Constants(*map(float, _estimate(oracles, on_device(x), draws, batch_size)))
 
 
 def hessian_products(draws: Any, batch_size: int) -> int:

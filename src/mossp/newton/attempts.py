@@ -20,10 +20,11 @@ from mossp._base.budget import PRODUCT, Budget, UsedUp
 from mossp._base.printing import counted
 from mossp.certificates.certificate import Witness
 from mossp.newton.candidates import from_strong, spliced
-from mossp.newton.globalization import Polished, compile_steps, polish
+from mossp.newton.globalization import Polished, compile_steps
 from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
 from mossp.newton.residual import row_count
+from mossp.newton.working_sets import polish
 from mossp.oracles import Oracles
 from mossp.regularizers.strength import strengths_in
 

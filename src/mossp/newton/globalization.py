@@ -25,7 +25,7 @@ from mossp.certificates.certificate import Witness
 from mossp.certificates.feasibility import into_domain
 from mossp.newton.hessian import COLUMNS, is_dense, unit_rows
 from mossp.newton.meter import Meter
-from mossp.newton.proximal import minimum, model_step
+from mossp.newton.proximal import by_factors, minimum, model_step
 from mossp.newton.residual import KKT, Evaluation, row_count
 from mossp.newton.search import Search
 from mossp.newton.system import derivative, direction
@@ -156,7 +156,9 @@ def follow(search: Search, x: np.ndarray, tol: float, patient: bool, most: int) 
         t = SHORT * long
         first = best = at = with_least_multipliers(search, first, t)
         meter.note(*reached(first))
-        if patient and is_dense(len(x)):  # compiled with the rest, not by the run that needs it
+        if (
+            patient and is_dense(len(x)) and not by_factors(search)
+        ):  # compiled with the rest, not by the run that needs it
             minimum(search, at, np.eye(len(x)) / long)
         while steps < most:
             meter.check()

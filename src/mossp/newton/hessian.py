@@ -70,7 +70,8 @@ class Hessian:
 
     def __init__(self, kkt: KKT, meter: Meter) -> None:
         self.kkt, self.meter = kkt, meter
-        self.oracles = thinned(kkt.oracles)
+        self.linear = kkt.linear
+        self.oracles = kkt.oracles if self.linear is not None else thinned(kkt.oracles)
         self.rows = row_count(self.oracles)
         self.columns_known: Columns | None = None
         self.secants = Secants(np.zeros(0, int), ())
@@ -83,6 +84,9 @@ class Hessian:
     def products(self, at: Evaluation, E: np.ndarray) -> np.ndarray:
         """H e for the rows e of E."""
         pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, at.q)]
+        if self.linear is not None:
+            self.meter.pay(products=len(E) * self.rows)
+            return self.linear.products(at.x, E) + self.beside(at, E)
 
         def some(rows: np.ndarray, count: int) -> Any:
             self.meter.pay(products=count * self.rows)
@@ -96,6 +100,17 @@ class Hessian:
         rng = keys.generator(0, keys.Purpose.POLISH)
         E = np.linalg.qr(rng.standard_normal((n, min(FEWEST_COLUMNS, n))))[0].T
         return float(np.linalg.norm(self.products(at, E), 2))
+
+    def beside(self, at: Evaluation, E: np.ndarray) -> np.ndarray:
+        """What -g and the constraints add to H e for the rows e of E: no matter for the data."""
+        reg, oracles = self.kkt.regularizer, self.oracles
+        added = np.zeros_like(E) if reg.convex else -reg.curvature_g(at.x, E)
+        if not oracles.m or not at.q.any():
+            return added
+        pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, at.q)]
+        return added + in_parts(
+            lambda rows, _: _bends(oracles, *pair, rows), E, self.kkt.dtype, whole=True
+        )
 
     def columns(self, at: Evaluation, S: np.ndarray) -> np.ndarray:
         """The columns S of H; those that are known at this pair are not formed again."""
@@ -113,6 +128,10 @@ class Hessian:
 
     def block(self, at: Evaluation, S: np.ndarray, fixed: np.ndarray) -> Block:
         """H on S, where the other entries move by `fixed`."""
+        if self.linear is not None:
+            moved = np.union1d(S, np.flatnonzero(fixed))
+            here, H = np.searchsorted(moved, S), self.square(at, moved)
+            return Block(S, H[np.ix_(here, here)], H[here] @ fixed[moved])
         if is_dense(len(at.x)):  # the columns of what moves will be needed again
             moved = np.union1d(S, np.flatnonzero(fixed))
             H = self.columns(at, moved)[S]
@@ -122,6 +141,23 @@ class Hessian:
             if fixed.any():
                 pull = self.products(at, fixed[None])[0, S]
         return Block(S, (H + H.T) / 2, pull)
+
+    def square(self, at: Evaluation, S: np.ndarray) -> np.ndarray:
+        """H on S for a linear model; what is known at this pair serves smaller S as well."""
+        assert self.linear is not None
+        pair = at.x.tobytes(), at.q.tobytes()
+        if self.columns_known is not None and self.columns_known.pair == pair:
+            _, known, H = self.columns_known
+            if np.isin(S, known).all():
+                here = np.searchsorted(known, S)
+                return H[np.ix_(here, here)]
+            S, wanted = np.union1d(S, known), S
+        else:
+            wanted = S
+        self.meter.pay(products=len(S) * self.rows)
+        H = self.linear.block(at.x, S) + self.beside(at, unit_rows(S, len(at.x)))[:, S]
+        self.columns_known = Columns(pair, S, (H + H.T) / 2)
+        return self.square(at, wanted)
 
     def corrected(self, block: Block) -> Block:
         """With the secants of earlier steps over the same entries; others are forgotten."""
@@ -164,7 +200,9 @@ def unit_rows(S: np.ndarray, n: int) -> np.ndarray:
     return E
 
 
-def in_parts(function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any) -> np.ndarray:
+def in_parts(
+    function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any, whole: bool = False
+) -> np.ndarray:
     """A function of the rows of E, applied to some of them at a time.
 
     Parameters
@@ -176,8 +214,11 @@ def in_parts(function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any) -> 
         The rows.
     dtype : dtype
         What the rows are converted to.
+    whole : bool
+        Whether as many rows as there are columns may come: one shape then serves any number.
     """
-    width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << max(len(E) - 1, 0).bit_length()))
+    count = E.shape[1] if whole else len(E)
+    width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << max(count - 1, 0).bit_length()))
     parts = [np.zeros((0, E.shape[1]))]
     for first in range(0, len(E), width):
         rows = np.zeros((width, E.shape[1]), dtype)
@@ -185,6 +226,12 @@ def in_parts(function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any) -> 
         rows[: len(some)] = some
         parts.append(np.asarray(function(rows, len(some)), np.float64)[: len(some)])
     return np.concatenate(parts)
+
+
+@compiled
+def _bends(oracles: Oracles, x: Vector, q: Vector, E: Any) -> Any:
+    """sum_j q_j Hess c_j(x) e for the rows e of E."""
+    return jnp.nan_to_num(jax.vmap(lambda e: oracles.bend(x, q, e))(E))
 
 
 @compiled

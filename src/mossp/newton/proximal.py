@@ -22,6 +22,7 @@ import numpy as np
 from mossp._base.programs import compiled
 from mossp._base.types import AnyVector
 from mossp.methods.dual import constrained_prox
+from mossp.newton import quadratic
 from mossp.newton.hessian import is_dense
 from mossp.newton.residual import Evaluation
 from mossp.newton.search import Search
@@ -94,20 +95,25 @@ def model_step(search: Search, at: Evaluation) -> Evaluation | None:
 def models(search: Search, at: Evaluation) -> Iterator[np.ndarray]:
     """M, from the best model on: a matrix, or a number where a matrix would be too large."""
     n = len(at.x)
-    one = np.eye(n) if is_dense(n) else np.ones(())
+    one = np.eye(n) if is_dense(n) and not by_factors(search) else np.ones(())
     if is_dense(n):
         (S,) = np.nonzero(at.free | (at.x != 0))
-        M = one / at.t
+        M = np.eye(n) / at.t
         M[np.ix_(S, S)] = positive(search.hessian.block(at, S, np.zeros(n)).H)
         for damping in DAMPING:
-            yield M + damping / at.t * one
+            yield M + damping / at.t * np.eye(n)
     for power in range(SHORTENINGS):
         yield one * (SHORTENING**power / at.t)
 
 
+def by_factors(search: Search) -> bool:
+    """Whether models are minimised by factorisations on the host: h is separable, c is empty."""
+    return search.kkt.on_host and not search.kkt.oracles.m
+
+
 def positive(H: np.ndarray) -> np.ndarray:
     """|H|, with the eigenvalues of a symmetric matrix replaced by their absolute values."""
-    if not len(H):
+    if not len(H) or quadratic.positive_factor(H) is not None:
         return H
     values, vectors = np.linalg.eigh(H)
     return H if values[0] >= 0 else (vectors * np.abs(values)) @ vectors.T
@@ -122,6 +128,12 @@ def minimum(
     constraints contradict each other; nu is raised where that keeps it from feasible points.
     """
     dtype, penalty = search.kkt.dtype, search.penalty
+    if by_factors(search):
+        reg, w = search.kkt.regularizer, at.W
+        if not M.ndim:
+            return np.asarray(reg.prox_h(at.x - w / M, 1 / M)), at.q
+        search.meter.check()
+        return quadratic.minimum(reg, at.x, w, M, at.t, MODEL_ACCURACY), at.q
     L = np.linalg.norm(M, 2) if M.ndim else M
     lengths = np.linalg.norm(at.J, axis=1)
     for _ in range(RAISES):

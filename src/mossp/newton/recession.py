@@ -43,8 +43,8 @@ NEAR = 1 / 32  # of the way down that may be left at 3 T / 4: a smoothed hinge l
 ADVICE = (
     "There is no minimiser: the loss falls for ever along a ray to infinity on which neither the "
     "regulariser nor a constraint grows (are the data separable?). Add a regulariser that grows "
-    "(mossp.L1, or mossp.Ball around this one), a constraint such as x @ x <= r, or take a larger "
-    "lam."
+    "(mossp.L1, or mossp.PlusRidge or mossp.Ball around this one), a constraint such as "
+    "x @ x <= r, or take a larger lam."
 )
 
 

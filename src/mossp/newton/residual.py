@@ -22,8 +22,9 @@ from mossp._base.power import start_vector
 from mossp._base.programs import compiled
 from mossp._base.types import Vector
 from mossp.certificates.certificate import scales
-from mossp.certificates.feasibility import on_host
+from mossp.certificates.feasibility import constraints_and_jacobian, on_host
 from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
+from mossp.newton.linear import LinearLoss, linear_loss
 from mossp.oracles import Oracles
 
 # The move of v, relative to its size, that shows which entries of prox_{t h}(v) depend on v: large
@@ -89,6 +90,16 @@ class KKT:
         return on_host(self.oracles)
 
     @functools.cached_property
+    def linear(self) -> LinearLoss | None:
+        """f, where it is a loss of predictions that are linear in x."""
+        return linear_loss(self.oracles)
+
+    @functools.cached_property
+    def on_host(self) -> bool:
+        """Whether f and the derivatives of prox_h need no compiled program of x."""
+        return self.linear is not None and self.regularizer.separable
+
+    @functools.cached_property
     def is_equality(self) -> np.ndarray:
         return np.asarray(self.oracles.is_equality)
 
@@ -100,6 +111,8 @@ class KKT:
     def evaluate(self, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
         """One pass over the data."""
         x, q = np.asarray(x, self.dtype), np.asarray(q, self.dtype)
+        if self.linear is not None:
+            return self._on_host(self.linear, x.astype(float), q.astype(float), t)
         F, gradient, W, p, moved, c, J = (
             np.array(a, np.float64)
             for a in jax.device_get(_evaluate(self.oracles, x, q, np.asarray(t, self.dtype)))
@@ -108,6 +121,19 @@ class KKT:
         return Evaluation(
             x, q, t, float(F), gradient, W, p, moved != 0, c, J, is_equality=self.is_equality
         )
+
+    def _on_host(self, linear: LinearLoss, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
+        """With f by the products of a linear model; constraints are all that may be compiled."""
+        reg, (f, gradient) = self.regularizer, linear.first_order(x)
+        c, J = np.zeros(0), np.zeros((0, len(x)))
+        if self.oracles.m:
+            found = constraints_and_jacobian(self.oracles, np.asarray(x, self.dtype))
+            c, J = (np.array(a, np.float64) for a in jax.device_get(found))
+        W = gradient + q @ J - np.asarray(reg.subgradient_g(x))
+        at = Evaluation(
+            x, q, t, f + float(reg(x)), gradient, W, x, x != 0, c, J, is_equality=self.is_equality
+        )
+        return self.with_multipliers(at, q, t)
 
     def with_multipliers(self, at: Evaluation, q: np.ndarray, t: float) -> Evaluation:
         """The same x with other multipliers, or another t: no pass over the data."""

@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 import scipy.sparse.linalg
 
 from mossp._base.programs import compiled
 from mossp._base.types import Vector
 from mossp.newton.hessian import Block, Hessian, in_parts, is_dense, unit_rows
+from mossp.newton.quadratic import positive_factor, slopes_of_prox
 from mossp.newton.residual import KKT, Evaluation
 from mossp.oracles import Oracles
 
@@ -123,17 +125,23 @@ def tangential(
     rank = int(np.sum(s > RANK * s.max(initial=0.0)))
     across = Vt[:rank].T @ ((U[:, :rank].T @ e) / s[:rank]) if rank else np.zeros(n)
     Z = Vt[rank:].T
-    values, vectors = np.linalg.eigh(Z.T @ A @ Z)
-    size = np.abs(values).max(initial=0.0)
-    if size == 0:
-        along = np.zeros(Z.shape[1])
-    else:
-        curvature = np.maximum(np.abs(values), CURVATURE * size)
-        along = vectors @ ((vectors.T @ (Z.T @ (b - A @ across))) / curvature)
+    along = with_curvature(Z.T @ A @ Z if len(e) else A, Z.T @ (b - A @ across))
     y = across + Z @ along
     left = b - A @ y
     dq = U[:, :rank] @ ((Vt[:rank] @ left) / s[:rank]) if rank else np.zeros(len(e))
     return y, dq
+
+
+def with_curvature(A: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """|A|^{-1} b: eigenvalues by their absolute values, those next to 0 by what limits the step."""
+    factor = positive_factor(A)
+    if factor is not None and np.diag(factor).min(initial=np.inf) ** 2 > CURVATURE * np.trace(A):
+        return scipy.linalg.cho_solve((factor, True), b)
+    values, vectors = np.linalg.eigh(A)
+    size = np.abs(values).max(initial=0.0)
+    if size == 0:
+        return np.zeros(len(b))
+    return vectors @ ((vectors.T @ b) / np.maximum(np.abs(values), CURVATURE * size))
 
 
 def matrix_free(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.ndarray, None]:
@@ -197,6 +205,8 @@ def reversed_curvature(both: Any, K: np.ndarray, dx: np.ndarray) -> np.ndarray:
 
 def derivative(kkt: KKT, at: Evaluation, E: np.ndarray) -> np.ndarray:
     """D e for the rows e of E."""
+    if kkt.on_host:
+        return E * slopes_of_prox(kkt.regularizer, at.x - at.t * at.W, at.t)
     point = [np.asarray(a, kkt.dtype) for a in (at.x - at.t * at.W, at.t)]
     return in_parts(lambda rows, _: _derivative(kkt.oracles, *point, rows), E, kkt.dtype)
 

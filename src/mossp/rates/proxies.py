@@ -25,7 +25,7 @@ class Proxies(Module):
     """`matrix @ means + constant - shift` with smooth decisions: to be <= 0, one entry a row.
 
     Called as `proxies(x, batch)` with the x of `mossp.losses.LinearModel`, {"coef", "intercept"},
-    and batches (A, b, w, W), it is a mean over the rows of the batch.
+    and batches (A, b, w, W), or (A, b, w, offset, W), it is a mean over the rows of the batch.
 
     Parameters
     ----------
@@ -80,8 +80,8 @@ class Proxies(Module):
         )
 
     def __call__(self, x: PyTree, batch: Batch) -> ConstraintValues:
-        A, b, _, W = batch
-        scores = A @ x["coef"] + x.get("intercept", 0.0)
+        A, b, _, *offset, W = batch
+        scores = sum(offset, A @ x["coef"] + x.get("intercept", 0.0))
         means = jnp.mean(W * self.seen(scores, b), axis=0)
         matrix = jnp.asarray(self.matrix, means.dtype)
         return matrix @ means + jnp.asarray(self.constant - self.shift, means.dtype)

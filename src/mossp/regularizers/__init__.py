@@ -7,6 +7,7 @@ from mossp.regularizers.combine import Ball, Box, Nonnegative, Relaxed, Weighted
 from mossp.regularizers.groups import Group
 from mossp.regularizers.names import named
 from mossp.regularizers.norms import L1MinusL2, TruncatedL1, TruncatedL1MinusL2
+from mossp.regularizers.ridge import ElasticNet, PlusRidge, Ridge
 from mossp.regularizers.separable import L1, MCP, SCAD, CappedL1, LogSum, TransformedL1, Zero
 
 __all__ = [
@@ -17,12 +18,15 @@ __all__ = [
     "Blocks",
     "Box",
     "CappedL1",
+    "ElasticNet",
     "Group",
     "L1MinusL2",
     "LogSum",
     "Nonnegative",
+    "PlusRidge",
     "Regularizer",
     "Relaxed",
+    "Ridge",
     "TransformedL1",
     "TruncatedL1",
     "TruncatedL1MinusL2",

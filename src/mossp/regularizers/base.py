@@ -7,20 +7,22 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.module import Module
 from mossp._base.printing import shown
-from mossp._base.types import AnyArray, AnyNumber, AnyVector
+from mossp._base.types import AnyArray, AnyNumber, AnyVector, HostArray
 from mossp.regularizers.prox import aligned, iterate
 
 # Passes of the alternating projection in `nearest`. One is exact for the ready-made regularisers
 # (but where two kinks meet on the boundary of a Ball); the others serve users' own classes.
 PASSES = 50
+FLOOR = 1e-3  # of the largest entry: the size that a difference takes a smaller one to have
 
 
 class Counted(NamedTuple):
-    """A regulariser that is zero where at most k of some units are not zero."""
+    """A regulariser that is zero, but for a ridge, where at most k of some units are not zero."""
 
     units: np.ndarray  # the unit of every coordinate: an entry or a group; -1 where it is in none
     k: int
@@ -73,6 +75,16 @@ class Regularizer(Module):
         """h(x) - g(x)."""
         return self.h(x) - self.g(x)
 
+    def curvature_g(self, x: HostArray, E: HostArray) -> HostArray:
+        """g''(x) e for the rows e of E in NumPy, by central differences of the subgradient."""
+        size = differencing(x).max(initial=0.0)
+
+        def along(e: HostArray) -> HostArray:
+            ahead, behind = (np.asarray(self.subgradient_g(x + s * e)) for s in (size, -size))
+            return (ahead - behind) / (2 * size)
+
+        return np.array([along(e) if e.any() else e for e in E]).reshape(E.shape)
+
     def nearest_h(self, x: AnyVector, w: AnyVector) -> AnyVector:
         """The element of dh(x) nearest to w."""
         return _nearest_by_prox(self.prox_h, x, w)
@@ -101,6 +113,13 @@ class Regularizer(Module):
             f"{type(self).__name__} does not take weights: give it a method weighted(weights) "
             "that returns the weighted regulariser."
         )
+
+    def part(self, places: HostArray, n: int) -> Regularizer:
+        """This regulariser for some entries of a vector of n entries, whose others are 0.
+
+        Its proximal maps must leave entries at 0 that are there.
+        """
+        return Embedded(self, places, n)
 
     def counted(self, n: int) -> list[Counted]:
         """Where it counts nonzeros in a vector of n entries: which units, and how many are free."""
@@ -141,6 +160,12 @@ class Regularizer(Module):
         return False
 
 
+def differencing(x: HostArray) -> HostArray:
+    """Steps for central differences at x: they balance truncation and rounding."""
+    size = np.abs(x)
+    return np.finfo(float).eps ** (1 / 3) * np.maximum(size, FLOOR * size.max(initial=1.0))
+
+
 class Around(Regularizer):
     """A regulariser made from another one, `reg`, with its properties unless overridden."""
 
@@ -171,6 +196,58 @@ class Around(Regularizer):
     @property
     def finite(self) -> bool:
         return self.reg.finite
+
+
+class Embedded(Around):
+    """A regulariser of n entries as one of some of them, where the others are 0."""
+
+    reg: Regularizer
+    places: HostArray  # in ascending order
+    n: int = eqx.field(static=True)
+
+    def h(self, x: AnyVector) -> AnyNumber:
+        return self.reg.h(self._whole(x))
+
+    def g(self, x: AnyVector) -> AnyNumber:
+        return self.reg.g(self._whole(x))
+
+    def prox_h(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
+        return self.reg.prox_h(self._whole(v), mu)[self.places]
+
+    def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
+        return self.reg.prox_g(self._whole(v), mu)[self.places]
+
+    def subgradient_g(self, x: AnyVector) -> AnyVector:
+        return self.reg.subgradient_g(self._whole(x))[self.places]
+
+    def nearest_h(self, x: AnyVector, w: AnyVector) -> AnyVector:
+        return self.reg.nearest_h(self._whole(x), self._whole(w))[self.places]
+
+    def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
+        return self.reg.nearest_g(self._whole(x), self._whole(w))[self.places]
+
+    def counted(self, n: int) -> list[Counted]:
+        return [Counted(c.units[np.asarray(self.places)], c.k) for c in self.reg.counted(self.n)]
+
+    def _whole(self, x: AnyVector) -> AnyVector:
+        xp, x = aligned(x)
+        if xp is jnp:
+            return jnp.zeros(self.n, x.dtype).at[self.places].set(x)
+        whole = np.zeros(self.n, x.dtype)
+        whole[np.asarray(self.places)] = x
+        return whole
+
+    @property
+    def separable(self) -> bool:
+        return self.reg.separable
+
+    @property
+    def absolute(self) -> bool:
+        return self.reg.absolute
+
+    @property
+    def homogeneous(self) -> bool:
+        return self.reg.homogeneous
 
 
 def _nearest_by_prox(

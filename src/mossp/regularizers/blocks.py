@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from mossp._base.printing import quoted, shown
-from mossp._base.types import AnyNumber, AnyVector, PyTree
+from mossp._base.types import AnyNumber, AnyVector, HostArray, PyTree
 from mossp.regularizers.base import Counted, Regularizer
 from mossp.regularizers.prox import aligned
 
@@ -167,6 +167,21 @@ class FlatBlocks(Regularizer):
     def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         return self._join(0 * x, [r.nearest_g(x[i:j], w[i:j]) for r, (i, j) in self._parts()])
 
+    def part(self, places: HostArray, n: int) -> Regularizer:
+        regs, spans = [], []
+        for reg, (i, j) in self._parts():
+            first, last = np.searchsorted(places, (i, j)).tolist()
+            regs.append(reg.part(places[first:last] - i, j - i))
+            spans.append((first, last))
+        return FlatBlocks(tuple(regs), tuple(spans))
+
+    def curvature_g(self, x: HostArray, E: HostArray) -> HostArray:
+        curved = np.zeros_like(E)
+        for reg, (i, j) in self._parts():
+            if not reg.convex:
+                curved[:, i:j] = reg.curvature_g(x[i:j], E[:, i:j])
+        return curved
+
     def counted(self, n: int) -> list[Counted]:
         found = []
         for reg, (i, j) in self._parts():
@@ -187,6 +202,10 @@ class FlatBlocks(Regularizer):
             joined += [between[start:i], piece]
             start = j
         return xp.concat([*joined, between[start:]])
+
+    @property
+    def separable(self) -> bool:
+        return all(reg.separable for reg in self.regs)
 
     @property
     def convex(self) -> bool:

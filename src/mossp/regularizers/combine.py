@@ -6,10 +6,11 @@ import equinox as eqx
 import numpy as np
 
 from mossp._base.printing import shown
-from mossp._base.types import AnyArray, AnyNumber, AnyVector, Namespace
+from mossp._base.types import AnyArray, AnyNumber, AnyVector, HostArray, Namespace
 from mossp._base.validation import concrete, real, reals, require
 from mossp.regularizers.base import Around, Counted, Regularizer
 from mossp.regularizers.prox import aligned, nonzero, norm
+from mossp.regularizers.ridge import Ridged
 
 # |x| <= R holds within so many units of rounding: a point scaled to the radius counts as on it.
 SLACK = 64
@@ -17,6 +18,9 @@ SLACK = 64
 
 class Wrapper(Around):
     """A regulariser that changes the h of another and keeps its g."""
+
+    def curvature_g(self, x: HostArray, E: HostArray) -> HostArray:
+        return self.reg.curvature_g(x, E)
 
     reg: Regularizer
 
@@ -79,6 +83,9 @@ class Nonnegative(Wrapper):
 
     def weighted(self, weights: AnyVector) -> Regularizer:
         return Nonnegative(self.reg.weighted(weights))
+
+    def part(self, places: HostArray, n: int) -> Regularizer:
+        return Nonnegative(self.reg.part(places, n))
 
     @property
     def separable(self) -> bool:
@@ -176,9 +183,12 @@ class Ball(Wrapper):
 
     def check_fits(self) -> None:
         if not self.reg.homogeneous:
+            ridged = isinstance(self.reg, Ridged)
             raise ValueError(
                 "Ball needs a regulariser whose h is a norm, because only then scaling back is its "
                 f"proximal map, but {type(self.reg).__name__} was given."
+                + " Write PlusRidge(Ball(...), l2), the same function."
+                * ridged
             )
 
     def __check_init__(self) -> None:
@@ -216,22 +226,22 @@ class Ball(Wrapper):
 
 
 class Relaxed(Around):
-    """A part of h alone, without g: a convex problem whose answer is a good start.
+    """A share of h alone, without g: a convex problem whose answer is a good start.
 
-    h at its full strength lets few entries in that -g would keep: a smaller part lets in more.
+    h at its full strength lets few entries in that -g would keep: a smaller share lets in more.
     """
 
     reg: Regularizer
-    part: AnyNumber = 1.0
+    share: AnyNumber = 1.0
 
     def h(self, x: AnyVector) -> AnyNumber:
-        return self.part * self.reg.h(x)
+        return self.share * self.reg.h(x)
 
     def g(self, x: AnyVector) -> AnyNumber:
         return 0.0 * self.reg.h(0 * x)
 
     def prox_h(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
-        return self.reg.prox_h(v, self.part * mu)
+        return self.reg.prox_h(v, self.share * mu)
 
     def prox_g(self, v: AnyVector, mu: AnyNumber) -> AnyVector:
         return v
@@ -240,7 +250,7 @@ class Relaxed(Around):
         return 0 * x
 
     def nearest_h(self, x: AnyVector, w: AnyVector) -> AnyVector:
-        return self.part * self.reg.nearest_h(x, w / self.part)
+        return self.share * self.reg.nearest_h(x, w / self.share)
 
     def nearest_g(self, x: AnyVector, w: AnyVector) -> AnyVector:
         return 0 * x
@@ -248,9 +258,16 @@ class Relaxed(Around):
     def counted(self, n: int) -> list[Counted]:
         return []
 
+    def part(self, places: HostArray, n: int) -> Regularizer:
+        return Relaxed(self.reg.part(places, n), self.share)
+
     @property
     def convex(self) -> bool:
         return True
+
+    @property
+    def separable(self) -> bool:
+        return self.reg.separable
 
 
 class Weighted(Around):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from mossp._base import naming
 from mossp.regularizers.base import Regularizer
 from mossp.regularizers.norms import L1MinusL2, Truncated, TruncatedL1, TruncatedL1MinusL2
+from mossp.regularizers.ridge import ElasticNet, Ridge
 from mossp.regularizers.separable import L1, MCP, SCAD, CappedL1, LogSum, TransformedL1, Zero
 
 DEFAULT_LAM = 0.01
@@ -25,6 +26,8 @@ def _truncated(kind: type[Truncated]) -> Callable[[float, float], Regularizer]:
 NAMES: Mapping[str, Callable[..., Regularizer]] = {
     "none": Zero,
     "l1": L1,
+    "ridge": Ridge,
+    "elastic-net": ElasticNet,
     "l1-l2": L1MinusL2,
     "capped-l1": CappedL1,
     "mcp": MCP,
@@ -34,6 +37,20 @@ NAMES: Mapping[str, Callable[..., Regularizer]] = {
     "truncated-l1": _truncated(TruncatedL1),
     "truncated-l1-l2": _truncated(TruncatedL1MinusL2),
 }
+
+# Names that are used elsewhere, or that read like another one here.
+MEANT = {"l2": "ridge", "tikhonov": "ridge", "lasso": "l1", "enet": "elastic-net"}
+
+
+def find(text: object) -> tuple[Callable[..., Regularizer], list[float]]:
+    """What makes the regulariser that a text names, and the numbers after its colon.
+
+    Examples
+    --------
+    >>> find("elastic-net:0.1,0.9")
+    (<class 'mossp.regularizers.ridge.ElasticNet'>, [0.1, 0.9])
+    """
+    return naming.find(text, NAMES, "regulariser", MEANT)
 
 
 def named(text: str, lam: float | None = None) -> Regularizer:
@@ -55,7 +72,7 @@ def named(text: str, lam: float | None = None) -> Regularizer:
     >>> named("mcp:0.1,4"), named("l1", 0.5).lam
     (MCP(lam=0.1, gamma=4.0), 0.5)
     """
-    make, numbers = naming.find(text, NAMES, "regulariser")
+    make, numbers = find(text)
     if make is Zero:
         return naming.call(make, numbers, text)
     strength = [lam] if lam is not None else numbers[:1] or [DEFAULT_LAM]

@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 
 from mossp._base.printing import shown
-from mossp._base.types import AnyArray, AnyNumber, AnyVector
+from mossp._base.types import AnyArray, AnyNumber, AnyVector, HostArray
 from mossp._base.validation import concrete, integral, real, require
 from mossp.regularizers import prox
 from mossp.regularizers.base import Counted, Regularizer
@@ -59,6 +59,12 @@ class L1MinusL2(SlopedL1):
         xp, x, w = aligned(x, w)
         # At 0 the set is the dual ball: projection = identity minus the prox of the norm.
         return xp.where(norm(xp, x) == 0, w - self.prox_g(w, 1.0), self.subgradient_g(x))
+
+    def curvature_g(self, x: HostArray, E: HostArray) -> HostArray:
+        size = float(np.linalg.norm(x))
+        if size == 0:
+            return np.zeros_like(E)
+        return float(self.lam) / size * (E - np.outer(E @ x / size, x / size))
 
     def weighted(self, weights: AnyVector) -> Regularizer:
         return WeightedL1MinusL2(self.lam, weights)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import abc
 
-from mossp._base.types import AnyNumber, AnyVector
+import jax
+import numpy as np
+
+from mossp._base.types import AnyNumber, AnyVector, HostArray
 from mossp.regularizers import prox
-from mossp.regularizers.base import Around, Regularizer
+from mossp.regularizers.base import Around, Regularizer, differencing
 from mossp.regularizers.prox import aligned
 
 
@@ -28,6 +31,11 @@ class SlopedL1(Regularizer):
     def nearest_h(self, x: AnyVector, w: AnyVector) -> AnyVector:
         xp, x, w, s = aligned(x, w, self.slope)
         return xp.where(x == 0, xp.clip(w, -s, s), s * xp.sign(x))
+
+    def part(self, places: HostArray, n: int) -> Regularizer:
+        # Zeros add nothing to sums over entries, of which h and g are made here.
+        anonymous = all(np.ndim(leaf) == 0 for leaf in jax.tree.leaves(self))
+        return self if anonymous else super().part(places, n)
 
     @property
     def separable(self) -> bool:
@@ -69,12 +77,28 @@ class Separable(SlopedL1):
     def weighted(self, weights: AnyVector) -> Regularizer:
         return WeightedSeparable(self, weights)
 
+    def curvature_g(self, x: HostArray, E: HostArray) -> HostArray:
+        return E * diagonal(self, x)
+
+
+def diagonal(regularizer: Regularizer, x: HostArray) -> HostArray:
+    """g''(x), where g is a sum over the coordinates; exact where its slopes are lines."""
+    size = differencing(x)
+    ahead, behind = (np.asarray(regularizer.subgradient_g(x + s)) for s in (size, -size))
+    return (ahead - behind) / (2 * size)
+
 
 class WeightedSeparable(Around, SlopedL1):
     """sum_i w_i (h_i - g_i): in every coordinate, mu is multiplied by the weight."""
 
     reg: Separable
     weights: AnyVector
+
+    def part(self, places: HostArray, n: int) -> Regularizer:
+        return WeightedSeparable(self.reg, self.weights[places])
+
+    def curvature_g(self, x: HostArray, E: HostArray) -> HostArray:
+        return E * diagonal(self, x)
 
     @property
     def slope(self) -> AnyNumber:

@@ -1,4 +1,7 @@
-"""The strength of a regulariser: its lam, wherever in its wrappers that is."""
+"""The strength of a regulariser: its lam, wherever in its wrappers that is.
+
+What else there is stays: gamma, weights, the ratio of an elastic net, the l2 of a `PlusRidge`.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
+import numpy as np
 
 from mossp.constants import Constants
 from mossp.estimators import GradientEstimator, Kind
@@ -37,7 +37,7 @@ class Auto(Rule):
 
     def schedule(self, momentum: GradientEstimator, K: int, constants: Constants) -> Schedule:
         """alpha only: rho, mu and mu_end are set by `step_sizes.retune` before the first step."""
-        one = jnp.ones(())
+        one = np.ones(())
         return Schedule(
             rho=one, mu=one, alpha=one * 0.1, mu_end=one, alpha_end=one * min(1.0, 200.0 / K),
             settle_from=one * K / 2, settled=one * K, eta=one,

@@ -1,7 +1,7 @@
 """Estimators for scikit-learn: linear models, sparse PCA and CCA, under constraints.
 
 - `MoSSPClassifier`: logistic, softmax or huberised hinge loss.
-- `MoSSPRegressor`: squared, Huber, quantile or Poisson loss.
+- `MoSSPRegressor`: squared, Huber, quantile, Poisson, gamma or Tweedie loss.
 - `PathCV`: either of them, its strength chosen along a path of solutions, one a fold.
 - `SparsePCA`: sparse loadings on the sphere, or orthonormal.
 - `SparseCCA`: sparse, perhaps nonnegative, canonical loadings.

@@ -121,7 +121,7 @@ class SparseCCA(Components):
         scale: bool = True,
         method: Any = "auto",
         steps: int | None = None,
-        batch_size: int | None = None,
+        batch_size: int | str | None = None,
         tol: float | None = None,
         n_starts: int = 1,
         random_state: Any = None,

@@ -71,14 +71,18 @@ class OfCoefficients(Module):
 
 
 class OfRows(Module):
-    """A mean over rows as a function of {"coef", "intercept"}; it sees (X, targets, weights)."""
+    """A mean over rows as a function of {"coef", "intercept"}; it sees (X, targets, weights).
+
+    And the offset after them, where there is one.
+    """
 
     function: Any
     extended: bool = eqx.field(static=True)
     own: bool = eqx.field(static=True)  # whether the rows are its own
+    arrays: int = eqx.field(default=3, static=True)  # how many of a batch are of the model
 
     def __call__(self, x: PyTree, batch: Batch) -> Any:
-        return self.function(seen(x, self.extended), batch if self.own else batch[:3])
+        return self.function(seen(x, self.extended), batch if self.own else batch[: self.arrays])
 
 
 def seen(x: PyTree, extended: bool) -> Any:
@@ -96,6 +100,7 @@ def constraint_of(
     classes: int | None,
     extended: bool,
     on_data: Callable[[Covariance], Any] | None = None,
+    arrays: int = 3,
 ) -> OfCoefficients | dict[str, Any] | None:
     """Functions, expressions, fairness bounds and means over rows, alone or in a list.
 
@@ -118,7 +123,7 @@ def constraint_of(
             parts.append(on_data(one))
             names.append(str(len(names)))
         elif isinstance(one, Expected):  # of the rows that are fitted to, in each fold its own
-            of_rows = OfRows(as_pytree(one.function), extended, one.data is not None)
+            of_rows = OfRows(as_pytree(one.function), extended, one.data is not None, arrays)
             means[f"mean {len(means)}"] = Expected(of_rows, one.data, one.batch_size)
         elif callable(one):
             parts.append(as_pytree(one))

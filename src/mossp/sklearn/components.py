@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
+from mossp._base.disk import on_by_default
 from mossp._base.surroundings import refuse_traced
 from mossp.data import is_sparse
 from mossp.problem import Problem
@@ -26,16 +27,17 @@ class Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     method: Any
     steps: int | None
-    batch_size: int | None
+    batch_size: int | str | None
     tol: float | None
     n_starts: int
     random_state: Any
 
     def _solve(self, problem: Problem, x0: Any, number: int) -> Result:
-        result = solve(
-            problem, x0, method=self.method, steps=self.steps, batch_size=self.batch_size,
-            tol=self.tol, starts=self.n_starts, seed=seed_of(self.random_state),
-        )  # fmt: skip
+        with on_by_default():
+            result = solve(
+                problem, x0, method=self.method, steps=self.steps, batch_size=self.batch_size,
+                tol=self.tol, starts=self.n_starts, seed=seed_of(self.random_state),
+            )  # fmt: skip
         if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         if not result.success:

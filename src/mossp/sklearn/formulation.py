@@ -33,7 +33,7 @@ class Task(NamedTuple):
 
 
 CLASSIFICATION = Task("MoSSPClassifier", ("logistic", "huberized-hinge"))
-REGRESSION = Task("MoSSPRegressor", ("squared", "huber", "quantile", "poisson"))
+REGRESSION = Task("MoSSPRegressor", ("squared", "huber", "quantile", "poisson", "gamma", "tweedie"))
 
 
 class Formulation(NamedTuple):
@@ -67,8 +67,8 @@ def formulate(params: Parameters, rows: Rows, start: PyTree | None = None) -> Fo
     loss = loss_of(params["loss"], REGRESSION if rows.classes is None else CLASSIFICATION,
                    rows.classes)  # fmt: skip
     problem = Problem(
-        loss=LinearModel(loss),
-        data=(rows.X, targets_of(loss, rows), rows.weights),
+        loss=LinearModel(loss, offset=rows.offset is not None),
+        data=arrays_of(targets_of(loss, rows), rows),
         regularizer=penalty_of(params, rows, params["lam"]),
         **constraints_of(params, rows),
     )
@@ -101,6 +101,11 @@ def targets_of(loss: Predictive, rows: Rows) -> np.ndarray:
     return rows.labels
 
 
+def arrays_of(targets: np.ndarray, rows: Rows) -> tuple[Any, ...]:
+    """What `LinearModel` reads: X, targets, weights, and the offset if there is one."""
+    return (rows.X, targets, rows.weights, *([] if rows.offset is None else [rows.offset]))
+
+
 def penalty_of(params: Parameters, rows: Rows, lam: float | None) -> Regularizer:
     """The regulariser of the model with this strength; None: its own."""
     C = rows.outputs or 1
@@ -120,12 +125,14 @@ def constraints_of(params: Parameters, rows: Rows) -> dict[str, Any]:
         elif named is None:
             z = only_attribute(rows.sensitive)
         return bound.on(
-            rows.X, rows.labels, rows.weights, sensitive=z, names=rows.names, classes=rows.outputs
-        )
+            rows.X, rows.labels, rows.weights, sensitive=z, names=rows.names,
+            classes=rows.outputs, offset=rows.offset,
+        )  # fmt: skip
 
     common: dict[str, Any] = {
         "columns": list(() if rows.names is None else rows.names) or rows.features,
         "classes": rows.outputs, "extended": params["constrain_intercept"], "on_data": on_data,
+        "arrays": 3 if rows.offset is None else 4,
     }  # fmt: skip
     return {
         "equality": constraint_of(params["equality"], "=", **common),

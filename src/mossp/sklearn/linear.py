@@ -11,15 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 from mossp.sklearn.answers import coefficients_of, set_result
 from mossp.sklearn.captured import rows_before_folds, warn_of_captured
 from mossp.sklearn.paths import solution
-from mossp.sklearn.rows import checked_matrix, checked_rows
+from mossp.sklearn.rows import checked_matrix, checked_offset, checked_rows
 from mossp.sklearn.streams import Streaming
 
 # The docstrings of both models from their second parameter on, written once.
 PARAMETERS = """\
     regularizer : str or Regularizer
-        "l1", "l1-l2", "mcp", "scad", "capped-l1", "log-sum", "transformed-l1",
-        "truncated-l1:0.1,5", "truncated-l1-l2:0.1,5" or "none", or an object such as
-        mossp.Group(...); of all coefficients as one vector.
+        "l1", "ridge", "elastic-net:0.1,0.5", "l1-l2", "mcp", "scad", "capped-l1", "log-sum",
+        "transformed-l1", "truncated-l1:0.1,5", "truncated-l1-l2:0.1,5" or "none", or an object
+        such as mossp.Group(...); of all coefficients as one vector.
     lam : float, optional
         Its strength, which wins over one in the name or the object; left out, 0.01 for a name
         without one.
@@ -27,8 +27,9 @@ PARAMETERS = """\
         `c(x) = 0` and `c(x) <= 0` on the coefficients x, of shape (n_features,), or
         (n_features, n_classes) for more than two classes: a function in JAX, text such as
         "sum(x**2) = 1" or "age <= 0.5", a mean over rows, `mossp.Expected(c)` with c(x, batch)
-        and batches (X, targets, weights) of the rows that are fitted to, or a list of these; as
-        inequality a bound of `mossp.fairness`, too. Targets of two classes are -1 and +1.
+        and batches (X, targets, weights) of the rows that are fitted to, and the offset after
+        them where there is one, or a list of these; as inequality a bound of `mossp.fairness`,
+        too. Targets of two classes are -1 and +1.
     rates : str, Bound or list of these, optional
         Bounds of `mossp.rates` that the true rates on the training rows are to meet, such as
         `"fpr <= 0.05"` or `"|selection[sex=F] - selection[sex=M]| <= 0.02"`; of a regressor
@@ -72,6 +73,8 @@ PARAMETERS = """\
         How well the answer meets the KKT conditions.
     violation_ : float
         Of the constraints, at the answer.
+    with_offset_ : bool
+        Whether `fit` was given an offset, so that `predict` needs one.
     result_ : Result
         The whole of `mossp.solve`'s answer.
     rates_ : dict
@@ -105,7 +108,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         feature_weights: Any = None,
         method: Any = "auto",
         steps: int | None = None,
-        batch_size: int | None = None,
+        batch_size: int | str | None = None,
         polish: bool | None = None,
         tol: float | None = None,
         n_starts: int = 1,
@@ -137,7 +140,9 @@ class LinearEstimator(Streaming, BaseEstimator):
         self.random_state = random_state
         self.dtype = dtype
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None) -> Any:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None, offset: Any = None
+    ) -> Any:
         """Fit to rows X with targets y.
 
         Parameters
@@ -149,8 +154,11 @@ class LinearEstimator(Streaming, BaseEstimator):
         sensitive : array, data frame, named series or dict of columns, optional
             Attributes of the rows that need not be columns of X, for `rates` and for bounds of
             `mossp.fairness`. An array is the column "sensitive".
+        offset : array of shape (n_samples,), or (n_samples, n_classes) for several, optional
+            What is added to each row's score, in `fit` and then in `predict`, too: the logarithm
+            of the exposure for counts, or the scores of another model.
         """
-        rows = checked_rows(self, X, y, sample_weight, sensitive)
+        rows = checked_rows(self, X, y, sample_weight, sensitive, offset)
         warn_of_captured(vars(self), rows_before_folds())
         start = coefficients_of(self) if self.warm_start else None
         result = solution(vars(self), rows.balanced(), start)
@@ -158,12 +166,15 @@ class LinearEstimator(Streaming, BaseEstimator):
         set_result(self, result, rows)
         return self
 
-    def _scores(self, X: Any) -> np.ndarray:
+    def _scores(self, X: Any, offset: Any = None) -> np.ndarray:
         check_is_fitted(self, "coef_")
         X = checked_matrix(self, X, reset=False)
         coef = np.atleast_2d(self.coef_)
         scores = np.asarray(X @ coef.T) + self.intercept_
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        scores = scores[:, 0] if scores.shape[1] == 1 else scores
+        outputs = None if scores.ndim == 1 else scores.shape[1]
+        added = checked_offset(self, offset, len(scores), outputs)
+        return scores if added is None else scores + added
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -66,7 +67,7 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         feature_weights: Any = None,
         method: Any = "auto",
         steps: int | None = None,
-        batch_size: int | None = None,
+        batch_size: int | str | None = None,
         polish: bool | None = None,
         tol: float | None = None,
         n_starts: int = 1,
@@ -87,7 +88,7 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         self.class_weight = class_weight
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, offset: Any = None
     ) -> MoSSPClassifier:
         """One step for each mini-batch of these rows, from where the last call ended.
 
@@ -99,8 +100,8 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
             Rows and their classes.
         classes : array, optional
             All classes of the stream; needed in the first call only.
-        sample_weight : array, optional
-            One a row.
+        sample_weight, offset : array, optional
+            One a row, as for `fit`.
         """
         first = not hasattr(self, "coef_")
         if first:
@@ -110,32 +111,38 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
             self.classes_ = np.unique(classes)
         elif classes is not None and not np.array_equal(self.classes_, np.unique(classes)):
             raise ValueError(f"classes must stay those of the first call, {self.classes_}.")
-        self._feed(checked_rows(self, X, y, sample_weight, reset=False))
+        if first:
+            self.with_offset_ = offset is not None
+        self._feed(checked_rows(self, X, y, sample_weight, offset=offset, reset=False))
         return self
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
         """The score of every row: one, positive for classes_[1]; or one a class."""
-        return self._scores(X)
+        return self._scores(X, offset)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """The class of every row."""
-        scores = self._scores(X)
+        scores = self._scores(X, offset)
         best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[best]
 
     @available_if(has_probabilities)
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any, offset: Any = None) -> np.ndarray:
         """The probability of every class, for the logistic loss."""
-        return scipy.special.softmax(self._class_scores(X), axis=1)
+        return scipy.special.softmax(self._class_scores(X, offset), axis=1)
 
     @available_if(has_probabilities)
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> np.ndarray:
         """The logarithm of `predict_proba`."""
-        return scipy.special.log_softmax(self._class_scores(X), axis=1)
+        return scipy.special.log_softmax(self._class_scores(X, offset), axis=1)
 
-    def _class_scores(self, X: Any) -> np.ndarray:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The accuracy on these rows."""
+        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))
+
+    def _class_scores(self, X: Any, offset: Any = None) -> np.ndarray:
         """A score for every class: 0 for the first of two."""
-        scores = self._scores(X)
+        scores = self._scores(X, offset)
         return scores if scores.ndim == 2 else np.stack([0 * scores, scores], axis=1)
 
 
@@ -145,9 +152,9 @@ class MoSSPRegressor(RegressorMixin, LinearEstimator):
     Parameters
     ----------
     loss : str or Predictive, optional
-        "squared", the default, "huber", "quantile" (smoothed) or "poisson" (a logarithmic link:
-        predictions are exp of the score), with parameters as in "quantile:0.9,0.05"; or an object,
-        mossp.losses.Huber(2.0).
+        "squared", the default, "huber", "quantile" (smoothed), "poisson", "gamma" or "tweedie"
+        (these three with a logarithmic link: predictions are exp of the score), with parameters
+        as in "quantile:0.9,0.05" or "tweedie:1.5"; or an object, mossp.losses.Huber(2.0).
     {PARAMETERS}
 
     Examples
@@ -160,18 +167,22 @@ class MoSSPRegressor(RegressorMixin, LinearEstimator):
     ([2.0, 1.0, 0.0, 0.0, 0.0], True)
     """
 
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> MoSSPRegressor:
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
+    ) -> MoSSPRegressor:
         """One step for each mini-batch of these rows, from where the last call ended."""
         first = not hasattr(self, "coef_")
-        self._feed(checked_rows(self, X, y, sample_weight, reset=first))
+        self._feed(checked_rows(self, X, y, sample_weight, offset=offset, reset=first))
         return self
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """The expected target of every row: a quantile for the quantile loss."""
         check_is_fitted(self, "coef_")
-        scores = self._scores(X)
-        loss = loss_of(self.loss, REGRESSION)
-        return np.exp(scores) if isinstance(loss, losses.Poisson) else scores
+        return loss_of(self.loss, REGRESSION).mean(self._scores(X, offset))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """R^2 on these rows."""
+        return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
 for _model in (MoSSPClassifier, MoSSPRegressor):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from sklearn.base import clone
 
-from mossp._base.types import PyTree
+from mossp._base.device import on_device
+from mossp._base.disk import on_by_default
+from mossp._base.power import spectral_norm
+from mossp._base.programs import compiled
+from mossp._base.types import PyTree, Scalar, Vector
 from mossp.certificates.stationarity import full_gradient
+from mossp.oracles import Oracles
 from mossp.result import Result, Status
 from mossp.sklearn.formulation import Parameters, formulate, penalty_of
 from mossp.sklearn.promises import has_rates
@@ -20,11 +24,14 @@ from mossp.solving.path import Path, checked_strengths, path, with_regularizer
 from mossp.solving.solve import solve
 
 SMALLEST = 1e-3  # of the strength that makes all coefficients zero
+# A ridge makes none zero. Of the largest curvature of the loss: at the first, a tenth is left of a
+# coefficient at most; at the last, only directions that the data hardly see are held back.
+RIDGE = (10.0, 1e-5)
 
 
 def regularization_path(
     estimator: Any, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None,
-    lams: Any = 20,
+    lams: Any = 20, offset: Any = None,
 ) -> Path:  # fmt: skip
     """The model at other strengths, each started from the one before; it is not fitted itself.
 
@@ -32,11 +39,12 @@ def regularization_path(
     ----------
     estimator : MoSSPClassifier or MoSSPRegressor
         The model; its own `lam` does not matter.
-    X, y, sample_weight, sensitive
+    X, y, sample_weight, sensitive, offset
         As for its `fit`.
     lams : int or sequence of float
         Strengths, or how many: from the one that makes all coefficients zero down to a thousandth
-        of it.
+        of it; of a ridge, which makes none zero, from ten times the largest curvature of the loss
+        down to a millionth of that.
 
     Examples
     --------
@@ -49,10 +57,11 @@ def regularization_path(
     [0, 1, 2]
     """
     model = clone(estimator)
-    rows = checked_rows(model, X, y, sample_weight, sensitive).balanced()
+    rows = checked_rows(model, X, y, sample_weight, sensitive, offset).balanced()
     return path_of(vars(model), rows, strengths(lams, vars(model), rows))
 
 
+@on_by_default()
 def solution(params: Parameters, rows: Rows, start: PyTree | None = None) -> Result:
     """The model with these parameters, on these rows."""
     if has_rates(params):
@@ -61,6 +70,7 @@ def solution(params: Parameters, rows: Rows, start: PyTree | None = None) -> Res
     return solve(problem, x0, **settings)
 
 
+@on_by_default()
 def path_of(params: Parameters, rows: Rows, lams: np.ndarray) -> Path:
     """The model with these parameters at every strength, on these rows."""
     if has_rates(params):
@@ -82,13 +92,13 @@ def strengths(lams: Any, params: Parameters, rows: Rows) -> np.ndarray:
     if isinstance(lams, (int, np.integer)) and not isinstance(lams, bool):
         if lams < 1:
             raise ValueError(f"lams must be at least 1, but {lams} was given.")
-        top = largest_strength(params, rows)
-        return np.geomspace(top, SMALLEST * top, lams)
+        return np.geomspace(*ends_of_strengths(params, rows), lams)
     return np.sort(checked_strengths(lams))[::-1]
 
 
-def largest_strength(params: Parameters, rows: Rows) -> float:
-    """The strength from which on all coefficients are zero, if no constraint forbids it.
+@on_by_default()
+def ends_of_strengths(params: Parameters, rows: Rows) -> tuple[float, float]:
+    """The strength from which on all coefficients are zero, no constraint forbidding it, and less.
 
     They are where -grad f, the intercept at its best, is an element of dh(0).
     """
@@ -96,7 +106,7 @@ def largest_strength(params: Parameters, rows: Rows) -> float:
     problem, x0, settings = formulate(free, rows)
     with jax.enable_x64(True):
         oracles = problem.oracles(x0)
-        slope = lambda x: np.asarray(full_gradient(oracles, jnp.asarray(x)))  # noqa: E731
+        slope = lambda x: np.asarray(full_gradient(oracles, on_device(x)))  # noqa: E731
         zero = np.zeros(oracles.structure.size)
         steep = 1e3 * float(np.abs(slope(zero)).max()) or 1.0
     alone = solve(with_regularizer(problem, penalty_of(params, rows, steep)), x0, **settings).x
@@ -109,6 +119,14 @@ def largest_strength(params: Parameters, rows: Rows) -> float:
         left = np.asarray(reg.nearest_h(zero, w), float) - w
         return bool(np.abs(left[on_coef]).max() <= 1e-9 * np.abs(w).max())
 
+    if np.abs(w[on_coef]).max() > 0 and not zeros(steep):
+        seen = np.zeros(len(zero))
+        seen[on_coef] = 1.0
+        with jax.enable_x64(True):
+            x = on_device(oracles.structure.ravel(alone))
+            curvature = float(largest_curvature(oracles, x, on_device(seen)))
+        first, last = (part * (curvature or 1.0) for part in RIDGE)
+        return first, last
     low, high = 0.0, steep
     while high - low > 1e-9 * high:
         middle = (low + high) / 2 if low else high / 2
@@ -117,5 +135,16 @@ def largest_strength(params: Parameters, rows: Rows) -> float:
         else:
             low = middle
         if high < 1e-12 * steep:  # f is flat
-            return 1.0
-    return (1 + 1e-6) * high  # safely on the side of zeros
+            return 1.0, SMALLEST
+    top = (1 + 1e-6) * high  # safely on the side of zeros
+    return top, SMALLEST * top
+
+
+@compiled
+def largest_curvature(oracles: Oracles, x: Vector, seen: Vector) -> Scalar:
+    """Of f at x along the entries that are seen, those marked by 1."""
+
+    def product(v: Vector) -> Vector:
+        return seen * jax.jvp(oracles.full_gradient, (x,), (seen * v,))[1]
+
+    return spectral_norm(product, x.size, x.dtype)

@@ -103,7 +103,7 @@ class SparsePCA(Components):
         nonnegative: bool = False,
         method: Any = "auto",
         steps: int | None = None,
-        batch_size: int | None = None,
+        batch_size: int | str | None = None,
         tol: float | None = None,
         n_starts: int = 1,
         random_state: Any = None,

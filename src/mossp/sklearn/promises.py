@@ -15,6 +15,7 @@ from mossp.rates.bounded import LOSS, Bounded
 from mossp.rates.consistency import check_consistent
 from mossp.rates.intervals import intervals, with_margin
 from mossp.rates.proxies import Proxies
+from mossp.sklearn.answers import coefficients_of
 from mossp.sklearn.formulation import CLASSIFICATION, REGRESSION, Parameters, loss_of, targets_of
 from mossp.sklearn.rows import Rows, checked_rows
 
@@ -67,7 +68,7 @@ class Promise:
         return Proxies.of(bounded, temperature, self.loss, shift)
 
     def scores(self, x: PyTree) -> np.ndarray:
-        return scores_of(self.rows.X, x)
+        return scores_of(self.rows, x)
 
     def seen(self, x: PyTree, temperature: float) -> Sight:
         """How a point looks."""
@@ -182,8 +183,9 @@ def checked_confidence(given: Any) -> float | None:
     return float(given)
 
 
-def scores_of(X: Any, x: PyTree) -> np.ndarray:
-    return np.asarray(X @ np.asarray(x["coef"]) + np.asarray(x.get("intercept", 0.0)))
+def scores_of(rows: Rows, x: PyTree) -> np.ndarray:
+    scores = np.asarray(rows.X @ np.asarray(x["coef"]) + np.asarray(x.get("intercept", 0.0)))
+    return scores if rows.offset is None else scores + rows.offset
 
 
 def decisions_of(scores: np.ndarray, rows: Rows) -> np.ndarray | None:
@@ -207,7 +209,7 @@ def spread_of(scores: np.ndarray) -> float:
 
 def rates_on(
     model: Any, X: Any, y: Any, sensitive: Any = None, sample_weight: Any = None,
-    confidence: float = 0.95,
+    confidence: float = 0.95, offset: Any = None,
 ) -> dict[str, tuple[float, tuple[float, float]]]:  # fmt: skip
     """The rates that a fitted model was asked for on other rows, each with an interval.
 
@@ -219,6 +221,8 @@ def rates_on(
         Rows as for its `fit`, which were not fitted to.
     confidence : float
         Of each interval by itself; Wilson's for one rate, Newcombe's for sums of them.
+    offset : array, optional
+        As for its `fit`.
 
     Returns
     -------
@@ -234,13 +238,11 @@ def rates_on(
     >>> rates_on(model, X[1::2], y[1::2])["fpr <= 0.5"][0]
     0.0
     """
-    rows = checked_rows(model, X, y, sample_weight, sensitive, reset=False)
+    rows = checked_rows(model, X, y, sample_weight, sensitive, offset, reset=False)
     bounded = bounded_on(model.rates, rows, check=False)
     loss = loss_of(model.loss, REGRESSION if rows.classes is None else CLASSIFICATION,
                    rows.classes)  # fmt: skip
-    coef = np.atleast_2d(model.coef_)
-    scores = np.asarray(rows.X @ coef.T) + model.intercept_
-    scores = scores[:, 0] if scores.shape[1] == 1 else scores
+    scores = scores_of(rows, coefficients_of(model))
     losses = losses_of(loss, scores, targets_of(loss, rows))
     decisions = decisions_of(scores, rows)
     values = bounded.values(decisions, losses)

@@ -19,16 +19,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from mossp._base.device import on_device
 from mossp._base.types import PyTree
 from mossp.certificates.stationarity import full_gradient, shortest_certificate
 from mossp.expected import Expected
 from mossp.problem import Problem
 from mossp.regularizers.strength import strengthened
 from mossp.result import Result, Status
-from mossp.sklearn.formulation import Parameters, formulate
+from mossp.sklearn.formulation import Parameters, arrays_of, formulate
 from mossp.sklearn.promises import ROUNDING, Promise, Sight, spread_of
 from mossp.sklearn.rows import Rows
 from mossp.sklearn.thresholds import best_threshold
@@ -97,7 +97,7 @@ def rated(
     """
     promise = Promise(params, rows)
     problem, x0, settings = formulate(params, rows, start)
-    data = (rows.X, promise.targets, rows.weights, promise.bounded.weights)
+    data = (*arrays_of(promise.targets, rows), promise.bounded.weights)
     free = dataclasses.replace(problem, data=data)
     spent = Spent()
     alone = spent.on(solve(free, x0, **settings))
@@ -164,7 +164,7 @@ def stood(
     """A point that no solve ended at, as an answer with the certificate that it has."""
     with jax.enable_x64(True):
         oracles = problem.oracles(x)
-        vector = jnp.asarray(oracles.structure.ravel(x))
+        vector = on_device(oracles.structure.ravel(x))
         found = shortest_certificate(oracles, vector, full_gradient(oracles, vector))
         fun = float(oracles.full_value(vector) + oracles.regularizer(vector))
     holds = found.is_kkt(template.tol, relative=True)

@@ -38,6 +38,8 @@ class Rows:
     counted : array, optional
         What each row counts in a rate: its sample weight, without the weight of its class. 1 if
         left out.
+    offset : array, optional
+        What is added to the scores: one number a row, or one for each class of more than two.
     """
 
     X: Any
@@ -47,6 +49,7 @@ class Rows:
     names: Sequence[str] | None = None
     sensitive: dict[str, np.ndarray] | None = None
     counted: np.ndarray | None = None
+    offset: np.ndarray | None = None
 
     @property
     def features(self) -> int:
@@ -85,6 +88,7 @@ class Rows:
                 name: values[rows] for name, values in self.sensitive.items()
             },
             counted=None if self.counted is None else self.counted[rows],
+            offset=None if self.offset is None else self.offset[rows],
         ).balanced()  # fmt: skip
 
 
@@ -101,9 +105,9 @@ def checked_matrix(
 
 def checked_rows(
     estimator: Any, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None,
-    reset: bool = True,
+    offset: Any = None, reset: bool = True,
 ) -> Rows:  # fmt: skip
-    """Rows for an estimator; sets n_features_in_ and classes_, as `validate_data` does.
+    """Rows for an estimator; sets n_features_in_, classes_ and with_offset_.
 
     Parameters
     ----------
@@ -112,7 +116,41 @@ def checked_rows(
     """
     check = checked_classes if is_classifier(estimator) else checked_numbers
     rows = check(estimator, X, y, sample_weight, reset)
-    return dataclasses.replace(rows, sensitive=attributes_of(sensitive, len(rows.labels)))
+    if reset:
+        estimator.with_offset_ = offset is not None
+    return dataclasses.replace(
+        rows,
+        sensitive=attributes_of(sensitive, len(rows.labels)),
+        offset=checked_offset(estimator, offset, len(rows.labels), rows.outputs),
+    )
+
+
+def checked_offset(
+    estimator: Any, offset: Any, rows: int, outputs: int | None
+) -> np.ndarray | None:
+    """The offset of every row in the shape of the scores; None where the model has none.
+
+    One number stands for all rows.
+    """
+    if (offset is not None) != getattr(estimator, "with_offset_", False):
+        name = type(estimator).__name__
+        raise ValueError(
+            f"This {name} was fitted with an offset, which its rows need here, too: give offset=, "
+            "or offset=0.0 for none."
+            if offset is None
+            else f"This {name} was fitted without an offset, so that none can be added here."
+        )
+    if offset is None:
+        return None
+    given, need = np.asarray(offset), (rows,) if outputs is None else (rows, outputs)
+    if given.dtype.kind not in "biuf" or not np.isfinite(given).all():
+        raise ValueError(f"offset must be finite numbers, but {shown(offset)} was given.")
+    if given.ndim and given.shape != need:
+        what = "one number for each row" + (" and class" if outputs else "")
+        raise ValueError(
+            f"offset must have {what}, the shape {need}, but its shape is {given.shape}."
+        )
+    return np.array(np.broadcast_to(given, need), np.float64)
 
 
 def checked_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool) -> Rows:

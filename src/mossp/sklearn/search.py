@@ -1,7 +1,8 @@
-"""The strength of the regulariser by cross-validation: a warm-started path of solutions a fold."""
+"""The strength of the regulariser, chosen along a path of solutions: by folds, or by BIC."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -12,15 +13,27 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from mossp.regularizers import Zero
+from mossp.regularizers import Ridge, Zero
 from mossp.result import Status
 from mossp.sklearn.answers import set_coefficients, set_result
 from mossp.sklearn.captured import warn_of_captured
+from mossp.sklearn.choosing import (
+    BIC,
+    bayesian_information,
+    by_information,
+    by_scores,
+    checked_choice,
+)
 from mossp.sklearn.coefficients import regularizer_of
+from mossp.sklearn.formulation import CLASSIFICATION, REGRESSION, loss_of
 from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.paths import path_of, strengths
-from mossp.sklearn.rows import checked_rows
+from mossp.sklearn.rows import Rows, checked_rows
 from mossp.solving.path import Path
+
+TAKES_OFFSET = (
+    "predict", "decision_function", "predict_proba", "predict_log_proba", "score",
+)  # fmt: skip
 
 
 def has(name: str) -> Any:
@@ -45,7 +58,7 @@ def of_the_estimator(name: str) -> Any:
 
 
 class PathCV(MetaEstimatorMixin, BaseEstimator):
-    """A linear model whose strength `lam` is chosen by cross-validation along a path.
+    """A linear model whose strength `lam` is chosen along a path, by cross-validation or by BIC.
 
     All strengths and folds of like size share one compiled program, and a fold's solutions start
     from one another.
@@ -56,21 +69,28 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         Its own `lam` does not matter.
     lams : int or sequence of float
         Strengths to try, or how many: from the one that makes all coefficients zero down to a
-        thousandth of it.
+        thousandth of it; of a ridge, which makes none zero, from ten times the largest curvature
+        of the loss down to a millionth of that.
     cv, scoring
-        Those of scikit-learn's GridSearchCV.
+        Those of scikit-learn's GridSearchCV; `choose="bic"` needs neither.
+    choose : "best", "1se" or "bic"
+        The strength of the highest mean score; the largest one whose mean score is within one
+        standard error of that, a simpler model that is as good for all one knows; or the one of
+        the lowest Bayesian information criterion, on all rows and without folds.
     verbose : bool
         Say on stderr which fold it is at.
 
     Attributes
     ----------
     lam_ : float
-        The strength of the highest mean score, of equals the largest; with `rates`, among those
-        that meet them on all rows.
+        The strength that was chosen, of equals the largest; with `rates`, among those that meet
+        them on all rows.
     lams_ : array
         The strengths that were tried, falling.
     scores_ : array of shape (n_folds, n_lams)
-        Score of each strength on each fold.
+        Score of each strength on each fold; not there for "bic".
+    bic_ : array of shape (n_lams,)
+        The criterion at each strength, for "bic".
     path_ : mossp.Path
         The path on all rows.
     estimator_ : MoSSPClassifier or MoSSPRegressor
@@ -90,28 +110,57 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
 
     def __init__(
         self, estimator: Any, *, lams: Any = 20, cv: Any = None, scoring: Any = None,
-        verbose: bool = False,
+        choose: str = "best", verbose: bool = False,
     ) -> None:  # fmt: skip
         self.estimator = estimator
         self.lams = lams
         self.cv = cv
         self.scoring = scoring
+        self.choose = choose
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None) -> PathCV:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, sensitive: Any = None, offset: Any = None
+    ) -> PathCV:
         """Choose the strength, and fit with it to all rows."""
+        choice = checked_choice(self.choose)
         if not isinstance(self.estimator, LinearEstimator):
             raise TypeError(
                 "PathCV needs a MoSSPClassifier or a MoSSPRegressor, but "
                 f"{self.estimator!r} was given."
             )
         model = self.estimator_ = clone(self.estimator)
-        if isinstance(regularizer_of(model.regularizer, 1.0), Zero):
+        regularizer = regularizer_of(model.regularizer, 1.0)
+        if isinstance(regularizer, Zero):
             raise ValueError("The regulariser 'none' has no strength to choose.")
-        rows = checked_rows(model, X, y, sample_weight, sensitive)
+        if choice == BIC and isinstance(regularizer, Ridge):
+            raise ValueError(
+                "choose='bic' counts nonzero coefficients, and a ridge makes none zero: use "
+                "choose='best' or choose='1se'."
+            )
+        rows = checked_rows(model, X, y, sample_weight, sensitive, offset)
         warn_of_captured(vars(model), len(rows.labels))
-        targets = np.asarray(y) if is_classifier(model) else rows.labels
         self.lams_ = strengths(self.lams, vars(model), rows.balanced())
+        for name in ("scores_", "bic_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        if choice != BIC:
+            self.scores_ = self._scores_of_folds(model, rows, y, sample_weight is not None)
+        self.path_ = finished(path_of(vars(model), rows.balanced(), self.lams_))
+        if choice == BIC:
+            loss = loss_of(model.loss, CLASSIFICATION if is_classifier(model) else REGRESSION,
+                           rows.classes)  # fmt: skip
+            self.bic_ = bayesian_information(self.path_, loss, rows)
+            chosen = by_information(self.bic_, met(self.path_))
+        else:
+            chosen = by_scores(self.scores_, met(self.path_), choice)
+        self.lam_ = float(self.lams_[chosen])
+        model.set_params(lam=self.lam_)
+        set_result(model, self.path_.results[chosen], rows)
+        return self
+
+    def _scores_of_folds(self, model: Any, rows: Rows, y: Any, weighted: bool) -> np.ndarray:
+        """The score of every strength on the rows that each fold has left out."""
+        targets = np.asarray(y) if is_classifier(model) else rows.labels
         folds = check_cv(self.cv, targets, classifier=is_classifier(model))
         scorer = check_scoring(model, scoring=self.scoring)
         scores = []
@@ -121,42 +170,41 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
                 what = f"{len(self.lams_)} strengths, fold {number} of {count}"
                 print(f"cross-validation: {what}", file=sys.stderr, flush=True)
             found = finished(path_of(vars(model), rows.at(train), self.lams_))
-            weight = {} if sample_weight is None else {"sample_weight": rows.weights[test]}
+            weight = {"sample_weight": rows.weights[test]} if weighted else {}
+            offset = None if rows.offset is None else rows.offset[test]
+            judged = model if offset is None else Shifted(model, offset)
             seen = rows.X[test], targets[test]
-            scores.append([score_at(scorer, model, r.x, *seen, weight) for r in found.results])
-        self.scores_ = np.array(scores)
-        self.path_ = finished(path_of(vars(model), rows.balanced(), self.lams_))
-        best = int(np.argmax(np.where(met(self.path_), self.scores_.mean(axis=0), -np.inf)))
-        self.lam_ = float(self.lams_[best])
-        model.set_params(lam=self.lam_)
-        set_result(model, self.path_.results[best], rows)
-        return self
+            scores.append(
+                [score_at(scorer, model, judged, r.x, *seen, weight) for r in found.results]
+            )
+        return np.array(scores)
 
     @has("predict")
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, offset: Any = None) -> np.ndarray:
         """As the estimator with the chosen strength."""
-        return self._fitted().predict(X)
+        return self._fitted().predict(X, offset)
 
     @has("decision_function")
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
         """As the estimator with the chosen strength."""
-        return self._fitted().decision_function(X)
+        return self._fitted().decision_function(X, offset)
 
     @has("predict_proba")
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any, offset: Any = None) -> np.ndarray:
         """As the estimator with the chosen strength."""
-        return self._fitted().predict_proba(X)
+        return self._fitted().predict_proba(X, offset)
 
     @has("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> np.ndarray:
         """As the estimator with the chosen strength."""
-        return self._fitted().predict_log_proba(X)
+        return self._fitted().predict_log_proba(X, offset)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
         """By `scoring`, or accuracy for a classifier and R^2 for a regressor."""
         scorer = check_scoring(self._fitted(), scoring=self.scoring)
         weight = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(scorer(self.estimator_, X, y, **weight))
+        judged = self.estimator_ if offset is None else Shifted(self.estimator_, offset)
+        return float(scorer(judged, X, y, **weight))
 
     def _fitted(self) -> Any:
         check_is_fitted(self, "estimator_")
@@ -170,6 +218,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
     result_ = of_the_estimator("result_")
     n_iter_ = of_the_estimator("n_iter_")
     rates_ = of_the_estimator("rates_")
+    with_offset_ = of_the_estimator("with_offset_")
     n_features_in_ = of_the_estimator("n_features_in_")
     feature_names_in_ = of_the_estimator("feature_names_in_")
 
@@ -198,12 +247,35 @@ def met(found: Path) -> np.ndarray:
     return good | ~good.any()
 
 
-def score_at(scorer: Any, model: Any, x: Any, X: Any, y: Any, weight: dict[str, Any]) -> float:
-    """The score of the model with coefficients x on these rows."""
+class Shifted:
+    """A model on rows whose offsets are known, for scorers, which hand over the rows alone."""
+
+    def __init__(self, model: Any, offset: Any) -> None:
+        self.model, self.offset = model, offset
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.model, name)
+        if name not in TAKES_OFFSET:
+            return found
+
+        @functools.wraps(found)  # scorers look at the name
+        def shifted(X: Any, *more: Any, **named: Any) -> Any:
+            return found(X, *more, offset=self.offset, **named)
+
+        return shifted
+
+    def __sklearn_tags__(self) -> Any:
+        return self.model.__sklearn_tags__()
+
+
+def score_at(
+    scorer: Any, model: Any, judged: Any, x: Any, X: Any, y: Any, weight: dict[str, Any]
+) -> float:
+    """The score of the model with coefficients x on these rows; `judged`: as scorers see it."""
     set_coefficients(model, x)
     names = model.__dict__.pop("feature_names_in_", None)  # the rows are plain numbers here
     try:
-        return float(scorer(model, X, y, **weight))
+        return float(scorer(judged, X, y, **weight))
     finally:
         if names is not None:
             model.feature_names_in_ = names

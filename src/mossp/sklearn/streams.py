@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from mossp._base.disk import on_by_default
 from mossp._base.types import PyTree
 from mossp.data import SparseRows, is_sparse
 from mossp.fairness import Covariance
@@ -13,6 +15,7 @@ from mossp.sklearn.answers import coefficients_of, set_coefficients
 from mossp.sklearn.formulation import (
     CLASSIFICATION,
     REGRESSION,
+    arrays_of,
     formulate,
     loss_of,
     targets_of,
@@ -21,7 +24,7 @@ from mossp.sklearn.promises import has_rates
 from mossp.sklearn.rows import Rows
 from mossp.solving.online import Online
 
-BATCH = 32  # rows a step
+BATCH = 32  # rows a step, where that is left open
 
 
 class Streaming:
@@ -65,9 +68,11 @@ class Streaming:
                 state=self._state,
             )
         kept = rows.weights > 0  # a row without weight is none
-        data = rows.X[kept], targets[kept], rows.weights[kept]
+        data = [part[kept] for part in arrays_of(targets, rows)]
         self._width = max(self._width, width_of(data[0]))
-        run.feed(batches(*data, model.batch_size or BATCH, self._width))
+        size = BATCH if model.batch_size in (None, "auto") else model.batch_size
+        with on_by_default():
+            run.feed(batches(data, size, self._width))
         if not run.finite:
             self._online = None
             raise ValueError(
@@ -99,10 +104,12 @@ def width_of(X: Any) -> int:
     return 1 << (most - 1).bit_length()
 
 
-def batches(
-    X: Any, targets: np.ndarray, weights: np.ndarray, size: int, width: int
-) -> list[PyTree]:
-    """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up."""
+def batches(data: Sequence[Any], size: int, width: int) -> list[PyTree]:
+    """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up.
+
+    The data are X, targets, weights, and what else each row has.
+    """
+    X, targets, weights, *others = data
     N, found = X.shape[0], []
     for first in range(0, N, size):
         chosen = np.arange(first, first + size)
@@ -111,5 +118,5 @@ def batches(
         w = weights[chosen] * real * (size / real.sum())
         part = X[chosen]
         part = SparseRows.of(part, width=width) if is_sparse(X) else part
-        found.append((part, targets[chosen], w))
+        found.append((part, targets[chosen], w, *(other[chosen] for other in others)))
     return found

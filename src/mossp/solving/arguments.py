@@ -25,6 +25,7 @@ from mossp.problem import Problem, check_problem, checked_point
 from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
 from mossp.solving.automatic import choose
+from mossp.solving.batches import checked_batch_size
 from mossp.solving.means import check_means
 
 OUTPUTS = ("last", "random", "best")
@@ -63,6 +64,7 @@ class Arguments:
     trace: int
     polish: bool
     chosen: str = ""  # what "auto" chose, and why
+    batches: str = ""  # how many rows they have, where that was chosen and is not usual
 
     @property
     def drawn(self) -> int:
@@ -94,7 +96,8 @@ def checked(
         raise TypeError(f"polish must be True or False, but {shown(polish)} was given.")
     if not is_choice(progress, (True, False)):
         raise TypeError(f"progress must be True or False, but {shown(progress)} was given.")
-    batch = checked_batch_size(problem, batch_size)
+    n = sum(leaf.size for leaf in jax.tree.leaves(x0))
+    batch, batches = checked_batch_size(problem, batch_size, n)
     chosen = ""
     with jax.enable_x64(dtype == np.float64):
         oracles = problem.oracles(x0, dtype)
@@ -116,7 +119,7 @@ def checked(
             "asked for as well: leave one of them out."
         )
     if method.momentum.full:
-        batch = problem.samples or batch
+        batch, batches = problem.samples or batch, ""
     K = checked_steps(
         problem,
         oracles,
@@ -153,6 +156,7 @@ def checked(
         trace=whole("trace", trace, 1),
         polish=bool(polish),
         chosen=chosen,
+        batches=batches,
     )
     with jax.enable_x64(dtype == np.float64):  # last, since these evaluate the user's functions
         start = oracles.structure.ravel(x0, dtype)
@@ -183,23 +187,6 @@ def checked_method(method: Any) -> tuple[Method, str]:
         f"There is no method {shown(method)}: choose auto, {', '.join(METHODS)}, or give an object "
         f"such as mossp.MoSSP(momentum=mossp.Polyak(0.1)).{hint}"
     )
-
-
-def checked_batch_size(problem: Problem, given: Any) -> int:
-    size = None if given is None else whole("batch_size", given, 1)
-    source = problem.source()
-    fixed = source.rows_per_batch
-    if fixed is not None:
-        if size not in (None, fixed):
-            raise ValueError(
-                f"The stream's batches have {fixed} rows, but batch_size = {size} was given: leave "
-                "batch_size out."
-            )
-        return fixed
-    if problem.deterministic:
-        return 1
-    size = 32 if size is None else size
-    return min(size, problem.samples) if problem.samples else size
 
 
 def checked_seed(seed: Any) -> int:

@@ -82,7 +82,7 @@ def tune(
     merit: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
     steps: int | None = None,
     gradients: int | None = None,
-    batch_size: int | None = None,
+    batch_size: int | str | None = None,
     seed: int = 0,
     dtype: Any = "float64",
 ) -> Tuning:

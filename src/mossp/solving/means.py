@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp._base import keys
+from mossp._base.device import on_device
 from mossp._base.programs import compiled
 from mossp._base.types import PyTree, Vector
 from mossp.data import Source, is_rows, map_rows
@@ -61,7 +62,7 @@ def check_mean(
     size = max(1.0, float(np.linalg.norm(x0)) / np.sqrt(len(x0)))
     points = np.asarray(x0 + size * DISTANCES * noise, dtype)
     line = [points + k * BESIDE * size * noise for k in (0, 1, 2)]
-    every = jnp.asarray(np.concatenate(line), dtype)
+    every = on_device(np.concatenate(line), dtype)
     *given, slopes = _values(oracles, every, rows, place)
     coarse = np.dtype(min(np.dtype(dtype), given[0].dtype, key=lambda kind: kind.itemsize))
     found = [np.asarray(v, float) for v in given]

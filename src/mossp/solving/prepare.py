@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.budget import Budget, Clock
+from mossp._base.device import on_device
 from mossp._base.interrupt import Interrupt
 from mossp._base.keys import Purpose, generator
 from mossp._base.programs import compiled as with_programs
@@ -130,8 +131,8 @@ def prepare(
     structure = Structure.of(a.x0)
     given = structure.ravel(a.x0, a.dtype)
     notes: list[str] = []
-    if a.chosen:
-        notes.append(f"Chosen: {a.chosen}.")
+    if a.chosen or a.batches:
+        notes.append(f"Chosen: {'; '.join(part for part in (a.chosen, a.batches) if part)}.")
     form = a.method.form(oracles)
     if form:
         notes.append(f"{a.name} was run {form}.")
@@ -200,10 +201,10 @@ def prepare_loop(
         draws = Draws(rows, a.seed, first, size, a.drawn, a.dtype, shared)
         # The last shard may hold replicas that do not count: any setting will do for them.
         chosen = [settings[min(r, len(settings) - 1)] for r in range(first, first + size)]
-        method, schedule = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
+        method, schedule = jax.tree.map(stacked, *chosen)
         points = every[np.minimum(np.arange(first, first + size), a.replicas - 1)]
         d0 = first_estimate(a, source, extra, draws, points)
-        carries.append(compiled.start(context, method, schedule, jnp.asarray(points), d0))
+        carries.append(compiled.start(context, method, schedule, on_device(points), d0))
         shards.append(Shard(context, draws, a.drawn))
         first += size
     epoch = steps_per_anchor(problem, a.method, a.batch_size) if momentum.anchored else 0
@@ -290,12 +291,16 @@ def first_estimate(
     each = each * draws.replicas if draws.shared else each
     found = [
         compiled.first_estimate(
-            a.oracles, jnp.asarray(point), mine, extra, batch_size=a.drawn,
+            a.oracles, on_device(point), mine, extra, batch_size=a.drawn,
             full=a.method.momentum.full,
         )
         for point, mine in zip(points[:1] if same else points, each, strict=False)
     ]  # fmt: skip
-    return jnp.stack(found * draws.replicas if same else found)
+    return stacked(*(found * draws.replicas if same else found))
+
+
+def stacked(*arrays: Any) -> jax.Array:
+    return on_device(np.stack([np.asarray(a) for a in arrays]))
 
 
 def trace_rows(problem: Problem, a: Arguments) -> tuple[PyTree, int]:

@@ -11,11 +11,11 @@ import math
 import time
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.archive import CheckpointError
 from mossp._base.budget import Clock
+from mossp._base.device import on_device
 from mossp.certificates.certificate import certificate
 from mossp.certificates.feasibility import on_host
 from mossp.certificates.stationarity import shortest_certificate
@@ -177,12 +177,12 @@ def certified(p: Prepared, state: State) -> State:
 
 def solved_at_start(p: Prepared, state: State) -> State:
     """Whether the start is a KKT point at tol already: an earlier answer, as a rule."""
-    a, x = p.arguments, jnp.asarray(p.start)
+    a, x = p.arguments, on_device(p.start)
     ends_early = a.method.exact and a.output != "random" and a.starts == 1 and not p.shared
     if state.k or not ends_early or not p.watch.first.finite.all():
         return state
     judged = p.watch.judged(state.position, a.drawn)
-    gradient = jnp.asarray(judged[0].gradient, x.dtype)
+    gradient = on_device(judged[0].gradient, x.dtype)
     solved = shortest_certificate(p.oracles, x, gradient).is_kkt(a.tol, relative=True)
     if not solved or at_kink(p.oracles, p.start):
         return state

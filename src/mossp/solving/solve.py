@@ -31,7 +31,7 @@ def solve(
     steps: int | None = None,
     gradients: int | None = None,
     seconds: float | None = None,
-    batch_size: int | None = None,
+    batch_size: int | str | None = None,
     schedule: Any = "auto",
     replicas: int = 1,
     seed: int = 0,
@@ -61,8 +61,12 @@ def solve(
         The budget: whichever is used up first. A gradient is one sample differentiated; a
         Hessian-vector product of one sample, in polishing, counts as two. Half of `gradients` is
         kept for polishing. `seconds` do not count compilation, which comes before the run.
-    batch_size : int, optional
-        Samples per step: 32, or all where there are fewer.
+    batch_size : int or "auto", optional
+        Samples per step. Left out, or "auto", it is 32, or all where there are fewer; more for
+        sparse rows that touch a small part of a long x, so that the work on vectors of its length
+        does not dwarf that on samples, and then the message says how many. It depends on the
+        number of rows, the length of x and the part of the places that is filled, not on times: a
+        run can be repeated.
     schedule : str or Rule
         "auto" needs nothing; "theorem", "corollary", "indexed", "paper", "paper-averaging", or a
         rule from mossp.schedules.

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base.device import on_device
 from mossp._base.types import PyTree
 from mossp.certificates.certificate import (
     LARGE,
@@ -94,7 +95,7 @@ def judge(
     bad = ending.lost | ~np.isfinite(r.objective if usable else r.feasibility)
     relative = r.feasibility / r.scales.feasibility
     best = best_replica(r.objective, relative, bad | ending.diverged, tol)
-    one, x = jax.tree.map(lambda a: a[best], r), jnp.asarray(ending.outputs.x[best])
+    one, x = jax.tree.map(lambda a: a[best], r), on_device(ending.outputs.x[best])
     if bad[best]:
         cert = unproved(oracles, one, samples)
     elif oracles.finite_sum:
@@ -121,8 +122,8 @@ def judge(
         r.objective[best], r.feasibility[best] = moved.objective, moved.feasibility
         cert = unproved(oracles, moved, samples)
         if oracles.finite_sum and np.isfinite(moved.gradient).all():
-            x = jnp.asarray(ending.outputs.x[best])
-            cert = shortest_certificate(oracles, x, jnp.asarray(moved.gradient, x.dtype))
+            x = on_device(ending.outputs.x[best])
+            cert = shortest_certificate(oracles, x, on_device(moved.gradient, x.dtype))
         if known.stuck:
             status, reason = Status.INFEASIBLE_STATIONARY, conflict(oracles, known.x)
         else:
@@ -151,7 +152,7 @@ def strongest(oracles: Oracles, x: Any, one: Residuals, tol: float) -> Certifica
     cert = certificate(oracles, one, None, "witness")
     if cert.is_kkt(tol, relative=True):
         return cert
-    shortest = shortest_certificate(oracles, x, jnp.asarray(one.gradient, x.dtype))
+    shortest = shortest_certificate(oracles, x, on_device(one.gradient, x.dtype))
     return shortest if shortest.worst_relative < cert.worst_relative else cert
 
 

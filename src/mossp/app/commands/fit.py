@@ -39,7 +39,6 @@ def fit(request: Request, out: Path, force: bool, report: Path | None, as_json: 
     if not out.absolute().parent.is_dir():
         raise ValueError(f"There is no folder {out.parent} for {out.name}: make it first.")
     preparation.check_folder("--report", report)
-    preparation.keep_compiled_programs()
     began, older = time.perf_counter(), out.exists()
     good = older and not force and is_good(out)
     with contextlib.redirect_stdout(sys.stderr), terminal.plain_warnings():

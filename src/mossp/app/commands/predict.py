@@ -18,20 +18,22 @@ def command(
     One line for each row of the data, with probabilities where the model has them.
     """
     from mossp.app.model import Model
-    from mossp.app.tables import read, write_predictions
+    from mossp.app.tables import offset_of, read, write_predictions
 
     fitted = Model.load(model)
     if fitted.certified is False:
         print(f"mossp: warning: {fitted.doubt}", file=sys.stderr)
     with terminal.plain_warnings():
-        X = fitted.features.matrix(read(data, format))
-    columns = {"prediction": fitted.predict(X)}
-    probabilities = fitted.probabilities(X)
+        table = read(data, format)
+        X = fitted.features.matrix(table)
+        offset = None if fitted.offset is None else offset_of(table, fitted.offset)
+    columns = {"prediction": fitted.predict(X, offset)}
+    probabilities = fitted.probabilities(X, offset)
     if probabilities is not None and fitted.classes is not None:
         for name, column in zip(fitted.classes.tolist(), probabilities.T, strict=True):
             columns[f"probability of {name}"] = column
     elif fitted.kind == "classifier" and len(fitted.coef) == 1:
-        columns["margin"] = fitted.decision(X)
+        columns["margin"] = fitted.decision(X, offset)
     write_predictions(out, columns)
     if out is not None:
         terminal.say(f"Predictions: {out}")

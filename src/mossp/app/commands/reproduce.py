@@ -28,7 +28,6 @@ def command(
 
     try:
         preparation.need("The reproduction", "jinja2", "matplotlib")
-        preparation.keep_compiled_programs()
         if signal.getsignal(signal.SIGINT) is exits.leave:
             signal.signal(signal.SIGINT, exits.leaving(GO_ON))
         found = reproduce(

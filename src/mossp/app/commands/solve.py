@@ -47,7 +47,6 @@ def solve(which: str | None, settings: dict[str, Any], out: Path | None, as_json
     from mossp.app import scripts
 
     preparation.check_folder("--out", out)
-    preparation.keep_compiled_programs()
     if which is None:
         problem, start, known = examples.breast_cancer()
         names: Sequence[str] | None = known

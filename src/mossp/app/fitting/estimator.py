@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mossp._base import naming
 from mossp.app.features import Features
 from mossp.app.fitting.request import Request
 from mossp.expressions import parse
 from mossp.fairness import DemographicParity, EqualOpportunity
-from mossp.regularizers.names import NAMES as REGULARIZERS
+from mossp.regularizers import names
 from mossp.sklearn import MoSSPClassifier, MoSSPRegressor
+from mossp.sklearn.choosing import BEST, checked_choice
 
 
 def estimator_of(
@@ -19,7 +19,7 @@ def estimator_of(
 ) -> MoSSPClassifier | MoSSPRegressor:
     """The estimator, its constraints read against the names of the features."""
     several = count if classes and count > 2 else None
-    naming.find(request.regularizer, REGULARIZERS, "regulariser")
+    names.find(request.regularizer)
     inequality: list[Any] = [
         e for t in request.inequalities for e in parse(t, features.names, "<=", several)
     ]
@@ -35,6 +35,17 @@ def estimator_of(
     if request.sensitive is not None and not bounded:
         raise ValueError(
             "--sensitive names a column for --rate, --parity or --opportunity: give a bound."
+        )
+    checked_choice(request.choose)
+    if request.choose != BEST and not request.chooses_strength:
+        raise ValueError(
+            f"--choose {request.choose} is for a strength that is left open: give --regularizer "
+            f"{request.regularizer.partition(':')[0]} without a number, or no --choose."
+        )
+    if request.offset is not None and several:
+        raise ValueError(
+            f"--offset is one number a row, but the {count} classes of the target have a score "
+            "each: use mossp.sklearn.MoSSPClassifier, whose fit takes one for each."
         )
     if request.rates_margin is not None and not request.rates:
         raise ValueError("--rates-margin is for bounds on rates: give --rate.")

@@ -17,6 +17,7 @@ from mossp.app.fitting.rows import (
     Sample,
     as_classes,
     as_numbers,
+    excluded_from,
     loss_and_kind,
     sample,
     split,
@@ -54,7 +55,7 @@ def fit(request: Request) -> Fitted:
     rows = np.arange(table.rows)
     train_rows, test_rows = split(request, rows, y if classes else None)
     features = Features.learn(
-        table, request.target, rows=train_rows, exclude=request.excluded,
+        table, request.target, rows=train_rows, exclude=excluded_from(table, request),
         standardize=not request.no_standardize,
     )  # fmt: skip
     warn_of_numbers(request, table)
@@ -68,8 +69,10 @@ def fit(request: Request) -> Fitted:
     estimator = estimator_of(request, features, loss, classes, len(np.unique(train.y)))
     search = None
     if request.chooses_strength:
-        search = estimator = PathCV(estimator, cv=FOLDS, verbose=sys.stderr.isatty())
-    estimator.fit(train.X, train.y, sensitive=train.sensitive)
+        search = estimator = PathCV(
+            estimator, cv=FOLDS, choose=request.choose, verbose=sys.stderr.isatty()
+        )
+    estimator.fit(train.X, train.y, sensitive=train.sensitive, offset=train.offset)
     estimator = estimator if search is None else search.estimator_
     scores = {"train": score(estimator, train)}
     if test is not None:
@@ -85,7 +88,7 @@ def rates_of(estimator: Any, test: Sample | None) -> dict[str, dict[str, float]]
     reached = getattr(estimator, "rates_", {})
     found = {text: {"train": float(value)} for text, value in reached.items()}
     if test is not None and found:
-        held_out = rates_on(estimator, test.X, test.y, test.sensitive)
+        held_out = rates_on(estimator, test.X, test.y, test.sensitive, offset=test.offset)
         for text, (value, (low, high)) in held_out.items():
             found[text] |= {"test": float(value), "low": float(low), "high": float(high)}
     return found
@@ -120,8 +123,10 @@ def as_model(
         features=features,
         coef=np.atleast_2d(estimator.coef_),
         intercept=np.atleast_1d(estimator.intercept_),
+        offset=request.offset,
         about={
             "regularizer": chosen or request.regularizer,
+            "choose": request.choose if request.chooses_strength else None,
             "equality": request.equalities,
             "inequality": request.inequalities,
             "rates": rates,

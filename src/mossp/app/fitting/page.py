@@ -14,10 +14,17 @@ from mossp.app.fitting.request import Request
 from mossp.app.fitting.scores import one_against_rest
 from mossp.report import Extra, numbers, write_page
 from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
+from mossp.sklearn.choosing import BEST, BIC, ONE_ERROR
 from mossp.sklearn.paths import regularization_path
 from mossp.solving.path import Path as Strengths
 
 STRENGTHS = 15  # on a path
+CHOSEN = {  # why this strength
+    BEST: " It has the highest mean score; the band is one standard error wide on each side.",
+    ONE_ERROR: " It is the largest whose mean score is within one standard error, half the width "
+    "of the band, of the highest.",
+    BIC: " It has the lowest Bayesian information criterion on the training rows.",
+}
 ROOM = 2.5  # of its figure, in units of the model's largest coefficient
 
 
@@ -31,8 +38,9 @@ def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
     elif fitted.estimator.regularizer != "none" and rates_met(fitted):
         train = fitted.train
         strengths = regularization_path(
-            fitted.estimator, train.X, train.y, sensitive=train.sensitive, lams=STRENGTHS
-        )
+            fitted.estimator, train.X, train.y, sensitive=train.sensitive, lams=STRENGTHS,
+            offset=train.offset,
+        )  # fmt: skip
         extras.append(path_part(fitted, strengths))
     what = f"{request.target or 'the labels'} of {Path(request.train).name}"
     return write_page(
@@ -44,6 +52,7 @@ def asked_part(fitted: Fitted) -> Extra:
     """The model as it was asked for."""
     model, about = fitted.model, fitted.model.about
     rows = [("loss", model.loss), ("regulariser", about["regularizer"])]
+    rows += [] if model.offset is None else [("offset", model.offset)]
     rows += [("equality", text) for text in about["equality"]]
     rows += [("inequality", text) for text in about["inequality"]]
     for kind, what in (("parity", "all rows"), ("opportunity", "rows of the positive class")):
@@ -102,7 +111,7 @@ def scores_part(fitted: Fitted) -> Extra:
         figures.append((title, as_inline_svg(lambda a: draw_roc(a, curves), "roc", title)))
     else:
         title = f"predicted against observed, {parts[-1]} rows"
-        predicted = fitted.estimator.predict(shown.X)
+        predicted = fitted.estimator.predict(shown.X, shown.offset)
         draw = lambda a: draw_predictions(a, shown.y, predicted)  # noqa: E731
         figures.append((title, as_inline_svg(draw, "fit", title)))
     note = "" if fitted.test is not None else "No rows were kept for a test: these flatter."
@@ -125,9 +134,10 @@ def path_part(fitted: Fitted, strengths: Strengths) -> Extra:
     figures = [("entries of x by strength", as_inline_svg(draw, "path", "regularisation path"))]
     note = "The dashed line is the strength of this model."
     if fitted.search is not None:
-        title = f"score in {FOLDS}-fold cross-validation"
+        folds = fitted.search.choose != BIC
+        title = f"score in {FOLDS}-fold cross-validation" if folds else "information criterion"
         figures.append((title, as_inline_svg(lambda a: draw_search(a, fitted.search), "cv", title)))
-        note += " It has the highest mean score; the band is one standard error wide on each side."
+        note += CHOSEN[fitted.search.choose]
     return Extra("Regularisation path", (), [], figures, note)
 
 
@@ -165,12 +175,16 @@ def draw_predictions(a: Any, y: np.ndarray, predicted: np.ndarray) -> None:
 
 
 def draw_search(a: Any, search: Any) -> None:
-    mean = search.scores_.mean(axis=0)
-    error = search.scores_.std(axis=0, ddof=1) / np.sqrt(len(search.scores_))
-    a.fill_between(search.lams_, mean - error, mean + error, color=BLUE, alpha=0.2, linewidth=0)
-    a.plot(search.lams_, mean, color=BLUE, marker="o", markersize=3)
+    if search.choose == BIC:
+        found = search.bic_
+    else:
+        found = search.scores_.mean(axis=0)
+        error = search.scores_.std(axis=0, ddof=1) / np.sqrt(len(search.scores_))
+        band = found - error, found + error
+        a.fill_between(search.lams_, *band, color=BLUE, alpha=0.2, linewidth=0)
+    a.plot(search.lams_, found, color=BLUE, marker="o", markersize=3)
     a.axvline(search.lam_, color=ORANGE, linewidth=1, linestyle="--")
     a.set_xscale("log")
     a.set_xlabel("lam")
-    a.set_ylabel("score")
+    a.set_ylabel("BIC" if search.choose == BIC else "score")
     plain(a)

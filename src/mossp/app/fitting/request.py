@@ -14,7 +14,9 @@ class Request:
     train: options.TrainFile
     target: options.Target = None
     loss: options.Loss = None
+    offset: options.Offset = None
     regularizer: options.Regularizer = "l1"
+    choose: options.Choose = "best"
     equality: options.Equality = None
     inequality: options.Inequality = None
     nonnegative: options.Nonnegative = False
@@ -59,5 +61,5 @@ class Request:
 
     @property
     def chooses_strength(self) -> bool:
-        """Whether cross-validation is to choose the strength of the regulariser."""
+        """Whether the strength of the regulariser is left open."""
         return ":" not in self.regularizer and self.regularizer != "none"

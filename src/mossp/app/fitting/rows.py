@@ -30,12 +30,14 @@ class Sample(NamedTuple):
     y: np.ndarray
     z: np.ndarray | None  # the protected attribute, if there is one
     attributes: dict[str, np.ndarray]
+    offset: np.ndarray | None = None
 
     def at(self, rows: np.ndarray) -> Sample:
         """Some of the rows."""
         z = None if self.z is None else self.z[rows]
         attributes = {name: values[rows] for name, values in self.attributes.items()}
-        return Sample(self.X[rows], self.y[rows], z, attributes)
+        offset = None if self.offset is None else self.offset[rows]
+        return Sample(self.X[rows], self.y[rows], z, attributes, offset)
 
     @property
     def sensitive(self) -> dict[str, np.ndarray] | None:
@@ -65,7 +67,9 @@ def as_numbers(y: np.ndarray, request: Request, loss: str) -> np.ndarray:
             f"The loss {loss} needs numbers, but the target {quoted(request.target)} holds text "
             f"such as {quoted(y.tolist()[0])}: use --loss logistic."
         )
-    return y.astype(float)
+    numbers = y.astype(float)
+    losses.named(loss).check((np.zeros((len(numbers), 1)), numbers))  # rows of the test as well
+    return numbers
 
 
 def warn_of_numbers(request: Request, table: Table) -> None:
@@ -86,7 +90,16 @@ def sample(request: Request, table: Table, features: Features, y: np.ndarray) ->
     attributes = {} if z is None or request.sensitive is None else {request.sensitive: z}
     for name in named_columns(request):
         attributes[name] = tables.attribute_of(table, name)
-    return Sample(features.matrix(table), y, z, attributes)
+    offset = None if request.offset is None else tables.offset_of(table, request.offset)
+    return Sample(features.matrix(table), y, z, attributes, offset)
+
+
+def excluded_from(table: Table, request: Request) -> list[str]:
+    """Columns that are no features, that of the offset among them."""
+    if request.offset is None:
+        return request.excluded
+    name, _ = tables.offset_column(table, request.offset)
+    return [*request.excluded, name]
 
 
 def named_columns(request: Request) -> list[str]:

@@ -19,7 +19,7 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
     """What is usually asked of such a model, on these rows."""
     metrics, y = sklearn.metrics, given.y
     if not isinstance(estimator, MoSSPClassifier):
-        predicted = estimator.predict(given.X)
+        predicted = estimator.predict(given.X, given.offset)
         found = {
             "R²": metrics.r2_score(y, predicted) if len(y) > 1 else np.nan,
             "mean absolute error": metrics.mean_absolute_error(y, predicted),
@@ -30,6 +30,11 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
             found["pinball loss"] = metrics.mean_pinball_loss(y, predicted, alpha=float(loss.tau))
         if isinstance(loss, losses.Poisson):
             found["Poisson deviance"] = metrics.mean_poisson_deviance(y, predicted)
+        if isinstance(loss, losses.Gamma):
+            found["gamma deviance"] = metrics.mean_gamma_deviance(y, predicted)
+        if isinstance(loss, losses.Tweedie):
+            power = float(loss.power)
+            found["Tweedie deviance"] = metrics.mean_tweedie_deviance(y, predicted, power=power)
         return {name: float(value) for name, value in found.items()}
     known = np.isin(y, estimator.classes_)
     if not known.all():
@@ -37,7 +42,7 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
             f"The test rows have the class {short(y[~known][0])}, which the training rows do not "
             "have."
         )
-    predicted = estimator.predict(given.X)
+    predicted = estimator.predict(given.X, given.offset)
     # Balanced accuracy, without scikit-learn's warning of classes that no row has.
     balanced = metrics.recall_score(y, predicted, labels=np.unique(y), average="macro")
     found = {"accuracy": metrics.accuracy_score(y, predicted), "balanced accuracy": balanced}
@@ -45,7 +50,7 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
         areas = [metrics.roc_auc_score(t, m) for _, t, m in one_against_rest(estimator, given)]
         found["area under ROC"] = np.mean(areas)
     if hasattr(estimator, "predict_proba"):
-        probabilities = estimator.predict_proba(given.X)
+        probabilities = estimator.predict_proba(given.X, given.offset)
         found["log loss"] = metrics.log_loss(y, probabilities, labels=estimator.classes_)
     if given.z is not None:
         favourable = estimator.classes_[-1]
@@ -61,8 +66,8 @@ def one_against_rest(estimator: Any, given: Sample) -> list[tuple[Any, np.ndarra
     """(class, whether a row is of it, its score): one for two classes."""
     classes, y = estimator.classes_, given.y
     if len(classes) == 2:
-        return [(classes[1], y == classes[1], estimator.decision_function(given.X))]
+        return [(classes[1], y == classes[1], estimator.decision_function(given.X, given.offset))]
     # A score of one class says little without those of the others: probabilities, if there are.
     which = "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
-    scores = getattr(estimator, which)(given.X)
+    scores = getattr(estimator, which)(given.X, given.offset)
     return [(c, y == c, scores[:, k]) for k, c in enumerate(classes)]

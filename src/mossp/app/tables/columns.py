@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -14,6 +15,8 @@ NUMBERS = ("numbers", "booleans")
 SHOWN = 10  # columns that a sentence lists
 # 2024-05-31, 31.05.2024 and 5/31/24, with a time of day or without; or the time alone.
 DATE = r"^(\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d){1,2})([T ]\d\d?:.*)?$|^\d\d?:\d\d"
+
+LOGARITHM = re.compile(r"\s*log\s*\((.+)\)\s*")
 
 
 def kind_of(table: Table, name: str) -> str:
@@ -119,6 +122,49 @@ def attribute_of(table: Table, name: str) -> np.ndarray:
     if kind in NUMBERS:
         return numbers_in(table, name).astype(bool if kind == "booleans" else float)
     return texts_in(table, name).astype(str)
+
+
+def offset_column(table: Table, text: str) -> tuple[str, bool]:
+    """(the column that an offset is made of, whether its logarithm is taken)."""
+    inside = LOGARITHM.fullmatch(text)
+    if inside is None or text in table.columns:
+        return text, False
+    return inside.group(1).strip(), True
+
+
+def offset_of(table: Table, text: str) -> np.ndarray:
+    """What is added to the score of every row: a column, or the logarithm of one.
+
+    Parameters
+    ----------
+    table : Table
+    text : str
+        The name of a column of numbers, or "log(name)".
+
+    Examples
+    --------
+    >>> import pathlib, scipy.sparse
+    >>> X = scipy.sparse.csr_matrix([[1.0, 2.0], [1.0, 0.0]])
+    >>> table = Table(pathlib.Path("two"), X=X, y=np.ones(2))
+    >>> offset_of(table, "log(x1)").tolist()
+    [0.0, 0.0]
+    >>> offset_of(table, "log(x2)")
+    Traceback (most recent call last):
+    mossp.app.tables.table.TableError: The offset 'log(x2)' needs positive numbers in the column
+    'x2' of two, but row 2 holds 0.
+    """
+    name, logarithm = offset_column(table, text)
+    check_known(table, [name])
+    values = attribute_of(table, name) if table.X is not None else numbers_in(table, name)
+    if not logarithm:
+        return values
+    if (values <= 0).any():
+        row = int((values <= 0).argmax())
+        raise TableError(
+            f"The offset {quoted(text)} needs positive numbers in the column {quoted(name)} of "
+            f"{table.path}, but row {row + 1} holds {values[row]:g}."
+        )
+    return np.log(values)
 
 
 def target_of(table: Table, target: str | None) -> np.ndarray:

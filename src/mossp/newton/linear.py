@@ -1,0 +1,148 @@
+"""Losses of predictions that are linear in x: f(x) = mean_i w_i l(a_i'B + o, b_i), B from x.
+
+With z = A B the predictions, kept from one evaluation to the next,
+
+    grad f = A'l'(z) / N,    Hess f on entries S = A_S' diag(l''(z)) A_S / N
+
+so that a matrix of the order of S is one product, in place of one pass over the data a column.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mossp._base.programs import ProgramSet
+from mossp._base.types import PyTree
+from mossp.losses import Loss, Predictive
+from mossp.newton.table import Table, on_host
+from mossp.oracles import Oracles
+
+LARGEST_CODE = 64  # outputs: with more of them, l'' of all rows is large beside the data
+
+
+class At(NamedTuple):
+    """What is known at one point."""
+
+    x: bytes
+    z: np.ndarray  # predictions, one row each, filled up as the data on the device are
+    slopes: np.ndarray  # l', of the rows that count, with their weights
+
+
+class LinearLoss:
+    """f, its gradient, and its Hessian on some entries, with all rows."""
+
+    def __init__(
+        self, table: Table, loss: Predictive, b: Any, w: np.ndarray, offset: np.ndarray | float,
+        outputs: int | None, programs: ProgramSet,
+    ) -> None:  # fmt: skip
+        self.table, self.loss, self.b, self.w, self.offset = table, loss, b, w, offset
+        self.outputs = outputs  # None: predictions are numbers, not vectors
+        self.programs = programs
+        self.N, self.C = len(w), outputs or 1
+        self.known: At | None = None
+        self.curved: tuple[bytes, np.ndarray] | None = None
+
+    def first_order(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """(f, grad f)."""
+        key, z = x.tobytes(), np.zeros((len(self.b), self.C), self.table.A.dtype)
+        z[: self.N] = self.table.times(self._matrix(x)) + self.offset
+        values, slopes = self._rowwise(_first, z)
+        slopes = slopes.reshape(-1, self.C)[: self.N] * self.w[:, None]
+        self.known = At(key, z, slopes)
+        f = float(np.dot(values[: self.N], self.w) / self.N)
+        return f, self.table.transposed(slopes).ravel() / self.N
+
+    def products(self, x: np.ndarray, E: np.ndarray) -> np.ndarray:
+        """Hess f(x) e for the rows e of E."""
+        d, C = self._curvatures(x), self.C
+        if C == 1:
+            along = self.table.times(np.ascontiguousarray(E.T)) * d[:, 0]
+            return self.table.transposed(along).T / self.N
+        found = []
+        for e in E:
+            along = np.einsum("icd,id->ic", d, self.table.times(self._matrix(e)))
+            found.append(self.table.transposed(along).ravel() / self.N)
+        return np.array(found).reshape(E.shape)
+
+    def block(self, x: np.ndarray, S: np.ndarray) -> np.ndarray:
+        """Hess f(x) on the entries S."""
+        d, features, outputs = self._curvatures(x), S // self.C, S % self.C
+        if self.C == 1:
+            return self.table.gram(d[:, 0, 0], S) / self.N
+        H = np.zeros((len(S), len(S)))
+        places = [np.flatnonzero(outputs == c) for c in range(self.C)]
+        for c in range(self.C):
+            for e in range(c + 1):
+                if not (len(places[c]) and len(places[e])):
+                    continue
+                other = None if c == e else features[places[e]]
+                part = self.table.gram(d[:, c, e], features[places[c]], other) / self.N
+                H[np.ix_(places[c], places[e])] = part
+                H[np.ix_(places[e], places[c])] = part.T
+        return H
+
+    def _matrix(self, x: np.ndarray) -> np.ndarray:
+        """B, of which x is the rows one after the other."""
+        return np.asarray(x, self.table.A.dtype).reshape(-1, self.C)
+
+    def _curvatures(self, x: np.ndarray) -> np.ndarray:
+        """w_i l''(z_i), a matrix of order C for each row."""
+        key = x.tobytes()
+        if self.curved is None or self.curved[0] != key:
+            if self.known is None or self.known.x != key:
+                self.first_order(x)
+            assert self.known is not None
+            found = self._rowwise(_second, self.known.z)
+            d = found.reshape(-1, self.C, self.C)[: self.N] * self.w[:, None, None]
+            self.curved = key, d
+        return self.curved[1]
+
+    def _rowwise(self, function: Any, z: np.ndarray) -> Any:
+        program = self.programs.program(function, {})
+        return jax.tree.map(
+            lambda a: np.asarray(a, np.float64),
+            program(self.loss, z if self.outputs else z[:, 0], self.b),
+        )
+
+
+def linear_loss(oracles: Oracles) -> LinearLoss | None:
+    """The loss of a problem, if it is one of predictions that are linear in x."""
+    source, structure = oracles.source, oracles.structure
+    arrays = getattr(source, "arrays", None)
+    if not isinstance(oracles.loss, Loss) or source.rows is None or arrays is None:
+        return None
+    parts = oracles.loss.linear(arrays, structure.paths)
+    if parts is None:
+        return None
+    shape = structure.shapes[0]
+    outputs = shape[1] if len(shape) == 2 else None
+    if outputs is not None and outputs > LARGEST_CODE:
+        return None
+    N = source.rows
+    w = np.ones(N) if parts.w is None else np.asarray(parts.w, np.float64)[:N]
+    table = Table(on_host(parts.A, N), parts.intercept)
+    if structure.places is not None:
+        table = table.only(np.asarray(structure.places)[:: outputs or 1] // (outputs or 1))
+    offset: np.ndarray | float = 0.0
+    if parts.offset is not None:
+        offset = np.asarray(parts.offset, np.float64)[:N].reshape(N, -1)
+    return LinearLoss(table, parts.loss, parts.b, w, offset, outputs, oracles.programs)
+
+
+def _first(loss: Predictive, z: Any, b: Any) -> PyTree:
+    """(l, l') of every row."""
+    return loss.rows(z, b), jax.grad(lambda z: jnp.sum(loss.rows(z, b)))(z)
+
+
+def _second(loss: Predictive, z: Any, b: Any) -> PyTree:
+    """l'' of every row: a number, or a matrix of the order of its predictions."""
+    slopes = jax.grad(lambda z: jnp.sum(loss.rows(z, b)))
+    if z.ndim == 1:
+        return jax.jvp(slopes, (z,), (jnp.ones_like(z),))[1]
+    unit = jnp.eye(z.shape[1], dtype=z.dtype)
+    along = lambda e: jax.jvp(slopes, (z,), (jnp.broadcast_to(e, z.shape),))[1]  # noqa: E731
+    return jnp.stack([along(e) for e in unit], axis=-1)
