@@ -159,7 +159,7 @@ def test_a_method_of_ones_own_is_refused_like_its_name():
             assert objection(method, stated(what).oracles(START), START) is None
 
 
-SOLVE = [f"jit({name})" for name in ("start", "advance", "observe", "residuals", "_mean_of_rows")]
+SOLVE = [f"jit({name})" for name in ("start", "_advance", "_observe", "residuals", "_mean_of_rows")]
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_default_budget_and_batch():
     assert r.steps == 2000 and r.settings["batch_size"] == 32 and r.tol == 1e-2
     r = mossp.solve(regression(), START)
     assert r.success and r.steps < 2000 and r.tol == 1e-10
-    assert checked_batch_size(regression(data=(A[:9], b[:9])), None) == 9
+    assert checked_batch_size(regression(data=(A[:9], b[:9])), None, START.size) == (9, "")
     assert solve(mossp.Problem(loss=bowl, equality=plane), steps=None).steps == 10_000
 
 
