@@ -22,6 +22,7 @@ from mossp.estimators import (
     Truncated,
 )
 from mossp.expected import Expected, group_weights
+from mossp.foreign import from_numpy
 from mossp.measuring.estimate import estimate_constants
 from mossp.methods import (
     CLCDC,
@@ -133,6 +134,7 @@ __all__ = [
     "constraints",
     "estimate_constants",
     "examples",
+    "from_numpy",
     "group_weights",
     "losses",
     "moreau",

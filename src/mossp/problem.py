@@ -25,6 +25,7 @@ from mossp._base.types import PyTree
 from mossp._base.validation import concrete
 from mossp.data import Finite, Source, as_source, joined
 from mossp.expected import Expected, Side
+from mossp.foreign import check_foreign
 from mossp.functions import (
     check_regularizer_fits,
     check_size,
@@ -195,8 +196,9 @@ class Problem:
         samplers = [
             None if s.function is None else probe_sampler(s.function, dtype) for s in sources
         ]
+        check_foreign("The loss", self.loss, x0, sources[0])
         loss = probe_loss(self.loss, x0, x, sources[0].shapes(), dtype)
-        sides = [self._probed(side, x, sources, dtype) for side in self._sides]
+        sides = [self._probed(side, x0, x, sources, dtype) for side in self._sides]
         regularizer = with_dtype(self.regularizer.on(structure.slices), dtype)
         check_regularizer_fits(regularizer, structure.size, dtype)
         entries = [entry for side in sides for entry in side]
@@ -242,13 +244,16 @@ class Problem:
         )
         return dataclasses.replace(oracles, pools=self._pooled(oracles, dtype))
 
-    def _probed(self, side: Side, x: PyTree, sources: list[Source], dtype: Any) -> list[Probe]:
-        """The constraints of one side as they are now."""
+    def _probed(
+        self, side: Side, x0: PyTree, x: PyTree, sources: list[Source], dtype: Any
+    ) -> list[Probe]:
+        """The constraints of one side as they are now; x has the shapes of x0."""
         found = []
         for entry, what in zip(side.entries, side.described(), strict=True):
             number = self._number(entry)
             batches = [()] if number is None else sources[number].shapes()
             function = entry.function if isinstance(entry, Expected) else entry
+            check_foreign(what, function, x0, None if number is None else sources[number])
             part = probe_constraint(what, function, x, batches, dtype)
             out = returned(what, part, "", x, *batches[0])
             found.append(Probe(part, number, out))

@@ -173,8 +173,7 @@ def test_sigint_ends_the_process_with_130(tmp_path):
     env = {**os.environ, "MOSSP_CACHE": str(cache), "PYTHONUTF8": "1"}
     env.pop("JAX_COMPILATION_CACHE_DIR", None)  # it would be used instead of ours
     process = subprocess.Popen(
-        [sys.executable, "-m", "mossp.app.cli", "solve", "--method", "mossp-r"]
-        + ["--steps", "2000000000"],
+        [sys.executable, "-m", "mossp.app.cli", "solve", "--method=mossp-r", "--steps=2000000000"],
         cwd=tmp_path,
         env=env,
         stdout=subprocess.PIPE,

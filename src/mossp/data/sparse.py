@@ -111,6 +111,24 @@ class SparseRows(Module):
     def __len__(self) -> int:
         return self.values.shape[0]
 
+    def by_columns(self, N: int | None = None) -> Any:
+        """The first N rows, or all, as a sparse array of SciPy by columns."""
+        N = len(self) if N is None else N
+        values, indices = np.asarray(self.values)[:N], np.asarray(self.indices)[:N]
+        here = values != 0
+        data, columns = values[here], indices[here]
+        rows = np.repeat(np.arange(N, dtype=np.int32), here.sum(axis=1))
+        if self.extra is not None:
+            start, extra = (np.asarray(a)[:N] for a in (self.start, self.extra))
+            owner = np.repeat(np.arange(N, dtype=np.int32), extra)
+            first = np.repeat(start - np.cumsum(extra) + extra, extra)
+            segments = first + np.arange(len(owner))
+            tail, at = (np.asarray(a)[segments] for a in (self.tail_values, self.tail_indices))
+            there = tail != 0
+            data, columns = np.append(data, tail[there]), np.append(columns, at[there])
+            rows = np.append(rows, np.repeat(owner, there.sum(axis=1)))
+        return scipy.sparse.csc_array((data, (rows, columns)), shape=(N, self.columns))
+
     def map_rows(self, function: Any) -> SparseRows:
         """Apply `function` to what is stored by row: a gather, a slice, padding."""
         indices, values, start, extra = (

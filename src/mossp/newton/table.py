@@ -136,24 +136,5 @@ def on_host(A: Any, N: int) -> Any:
     key = id(A.values), N
     if key not in _known:
         forget = weakref.ref(A.values, lambda _: _known.pop(key, None))
-        _known[key] = forget, by_columns(A, N)
+        _known[key] = forget, A.by_columns(N)
     return _known[key][1]
-
-
-def by_columns(A: SparseRows, N: int) -> Any:
-    """The first N of sparse rows as a sparse array by columns."""
-    values, indices = np.asarray(A.values)[:N], np.asarray(A.indices)[:N]
-    here = values != 0
-    counts = here.sum(axis=1)
-    data, columns = values[here], indices[here]
-    rows = np.repeat(np.arange(N, dtype=np.int32), counts)
-    if A.extra is not None:
-        start, extra = (np.asarray(a)[:N] for a in (A.start, A.extra))
-        owner = np.repeat(np.arange(N, dtype=np.int32), extra)
-        first = np.repeat(start - np.cumsum(extra) + extra, extra)
-        segments = first + np.arange(len(owner))
-        tail, at = np.asarray(A.tail_values)[segments], np.asarray(A.tail_indices)[segments]
-        there = tail != 0
-        data, columns = np.append(data, tail[there]), np.append(columns, at[there])
-        rows = np.append(rows, np.repeat(owner, there.sum(axis=1)))
-    return scipy.sparse.csc_array((data, (rows, columns)), shape=(N, A.columns))
