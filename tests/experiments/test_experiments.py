@@ -135,6 +135,11 @@ def test_measures_are_those_of_the_points(found):
     np.testing.assert_allclose(again.violations, r.final("violation"), rtol=1e-7)
     seen = [mossp.stationarity(given.problem, x) for x in again.xs]
     np.testing.assert_allclose(seen, r.final("stationarity"), rtol=1e-7)
+    # The start is feasible and not critical: it does not count as reached.
+    points, violations = np.stack([given.x0, again.xs[0]]), np.array([0.0, again.violations[0]])
+    met = runs.residuals(given, points, violations)
+    assert met[0] > 1e-2 and met[1] in (np.inf, max(seen[0], again.violations[0]))
+    assert all(each is None or each[0] > 0 for each in r.run["reached"]["0.01"])
     # On the sphere a point is restored along its ray.
     (X, y), best = rows_of("generated", None), []
     for x, gap in zip(again.xs, r.final("gap"), strict=True):

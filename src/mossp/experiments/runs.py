@@ -17,7 +17,8 @@ from mossp.solving.arguments import cost
 from mossp.solving.grid import tune, with_values
 from mossp.solving.solve import Progress, solve
 
-LEVELS = (1e-2, 1e-3)  # of the violation: gradients and seconds until it is met for good
+# Of the larger of criticality and violation: gradients and seconds until it is met for good.
+LEVELS = (1e-2, 1e-3)
 
 
 def gradients(protocol: Protocol, given: Instance, first: Contestant) -> int:
@@ -71,6 +72,10 @@ def run(
     objective, violation = measured(given.problem, np.stack(xs))
     restored = np.stack([restore(given.problem, x) for x in result.xs])
     gap = measured(given.problem, restored)[0] - best.value
+    residual = [
+        residuals(given, points, seen)
+        for points, seen in zip(np.stack(xs).swapaxes(0, 1), violation.T, strict=True)
+    ]
     cert = result.certificate
     return {
         "gradients": at, "seconds": when, "objective": objective.tolist(),
@@ -82,8 +87,7 @@ def run(
             "stationarity": [stationarity(given.problem, x) for x in result.xs],
         },
         "reached": {
-            f"{level:g}": [reached(at, when, column, level) for column in violation.T]
-            for level in LEVELS
+            f"{level:g}": [reached(at, when, each, level) for each in residual] for level in LEVELS
         },
         "certificate": {
             "criticality": cert.criticality, "proximity": cert.proximity,
@@ -94,16 +98,31 @@ def run(
     }  # fmt: skip
 
 
-def reached(at: list[int], when: list[float], violation: np.ndarray, level: float) -> Any:
-    """(gradients, seconds) from which the violation stays at or below the level; None if never.
+def residuals(given: Instance, points: np.ndarray, violation: np.ndarray) -> np.ndarray:
+    """The larger of ||u|| and the violation along one run; infinite before it stays low.
 
-    A feasible start that is left again does not count.
+    Looked at from the end on, since what lies before the last large one does not matter.
+    """
+    found = np.full(len(points), np.inf)
+    for k in reversed(range(len(points))):
+        if not violation[k] <= LEVELS[0]:
+            break
+        found[k] = max(float(violation[k]), stationarity(given.problem, points[k]))
+        if not found[k] <= LEVELS[0]:
+            break
+    return found
+
+
+def reached(at: list[int], when: list[float], residual: np.ndarray, level: float) -> Any:
+    """(gradients, seconds) from which the residual stays at or below the level; None if never.
+
+    A low one that is left again does not count.
 
     Examples
     --------
     >>> reached([0, 10, 20, 30], [0.0, 1.0, 2.0, 3.0], np.array([0.0, 0.5, 0.01, 0.02]), 0.05)
     [20, 2.0]
     """
-    above = np.flatnonzero(~(violation <= level))
+    above = np.flatnonzero(~(residual <= level))
     first = int(above[-1]) + 1 if above.size else 0
     return [at[first], when[first]] if first < len(at) else None
