@@ -5,6 +5,8 @@
 #   make lint    ruff, mypy, order of imports      make bench   measure the speed
 #   make docs    the pages, in docs/build/html     make examples   run the examples
 #   make attack  hostile problems, files and arguments, kills: half an hour; ATTACK=0.1 a tenth
+#   make package  wheel and sdist, checked and tried in a clean environment
+#   make matrix  the quick tests on every Python that is here
 #   make clean   remove .venv, caches and reports
 
 PYTHON ?= python3
@@ -21,7 +23,7 @@ DOCS_ARGS ?=
 OPTIMIZED := $(addprefix tests/,methods/test_mossp.py solving/test_solve.py \
   certificates/test_certificate.py test_estimators.py)
 
-.PHONY: run test test-fast test-optimized lint bench docs examples attack clean
+.PHONY: run test test-fast test-optimized lint bench docs examples attack package matrix clean
 
 run: $(VENV)/.installed-cli
 	@$(BIN)/mossp solve $(RUN_ARGS)
@@ -56,6 +58,18 @@ examples: $(VENV)/.installed-cli
 # The table of docs/reliability.md, printed and in mossp-attack/; it fails if a failure is unexplained.
 attack: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.adversarial
+
+# Built from a clean copy of what git has, checked, installed elsewhere and used once.
+package: $(BIN)/python
+	@rm -rf dist && $(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	@$(BIN)/python -m build --outdir dist . && $(BIN)/python -m twine check --strict dist/*
+	@rm -rf build/tried && $(PYTHON) -m venv build/tried
+	@build/tried/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	@cd build && tried/bin/python -c "import mossp, numpy; print('mossp', mossp.__version__, 'installed; a solve:', \
+	  mossp.solve(mossp.Problem(lambda x: (x - 3.0) @ (x - 3.0)), numpy.zeros(2)).status.name)"
+
+matrix:
+	@bash .ci/matrix
 
 clean:
 	rm -rf $(VENV) build dist mossp-report mossp-attack docs/build docs/api docs/gallery
