@@ -43,7 +43,8 @@ def run(capsys, *arguments):
     return code, out, err
 
 
-def test_rates_are_met_printed_kept_and_shown(capsys, own_folder):
+def test_rates_are_met_printed_kept_and_shown(capsys, own_folder, monkeypatch):
+    monkeypatch.setattr("mossp.app.fitting.page.STRENGTHS", 2)  # each is a search of its own
     rates = [part for text in ASKED for part in ("--rate", text)]
     code, out, err = run(capsys, *FIT, *rates, "--test", "0.25", "--report", "page")
     assert code == 0, err
