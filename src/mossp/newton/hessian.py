@@ -104,16 +104,21 @@ class Hessian:
 
     def beside(self, at: Evaluation, E: np.ndarray) -> np.ndarray:
         """What -g adds to H e for the rows e of E, and constraints that are no means of rows."""
-        reg, oracles, q = self.kkt.regularizer, self.oracles, at.q
+        reg = self.kkt.regularizer
         added = np.zeros_like(E) if reg.convex else -reg.curvature_g(at.x, E)
+        return added + self.bends(at, E)
+
+    def bends(self, at: Evaluation, E: np.ndarray) -> np.ndarray:
+        """What constraints add to H e that are no means of predictions."""
+        oracles, q = self.oracles, at.q
         if self.terms is not None:
             if self.terms.others is None:
-                return added
+                return np.zeros_like(E)
             oracles, q = self.terms.others, q[self.terms.left]
         if not oracles.m or not q.any():
-            return added
+            return np.zeros_like(E)
         pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, q)]
-        return added + in_parts(
+        return in_parts(
             lambda rows, _: _bends(oracles, *pair, rows), E, self.kkt.dtype, whole=True
         )
 

@@ -38,6 +38,7 @@ class At(NamedTuple):
 
     x: bytes
     z: np.ndarray  # predictions, one row each, filled up as the data on the device are
+    slopes: np.ndarray  # dphi_j / du: (rows, m, P + s)
     values: np.ndarray
     J: np.ndarray
 
@@ -84,18 +85,18 @@ class LinearMean:
         z = np.zeros((self.rows, self.cut.outputs), dtype)
         z[: self.N] = self.table.times(self._gathered(x))
         found = jax.device_get(_first(self.oracles, self.number, self._whole(x), z))
-        values, slopes, direct = (np.asarray(a, np.float64) for a in found)
-        m, P = len(values), self.cut.outputs
-        # slopes: (rows, m, P); a column of the product for each of the m P.
-        flat = slopes[: self.N].reshape(self.N, m * P).astype(dtype, copy=False)
+        values, slopes = (np.asarray(a, np.float64) for a in found)
+        slopes, m, P = slopes[: self.N], len(values), self.cut.outputs
+        # A column of the product for each of the m P.
+        flat = slopes[:, :, :P].reshape(self.N, m * P).astype(dtype, copy=False)
         product = np.asarray(self.table.transposed(flat), np.float64).reshape(-1, m, P)
         J = np.zeros((m, self.n))
         for p in range(P):
             inside = self.where[:, p] >= 0
             J[:, self.where[inside, p]] += product[inside, :, p].T
         inside = self.at_direct >= 0
-        J[:, self.at_direct[inside]] += direct[:, inside]
-        self.known = At(key, z, values / self.N, J / self.N)
+        J[:, self.at_direct[inside]] += slopes[:, :, P:].sum(axis=0)[:, inside]
+        self.known = At(key, z, slopes, values / self.N, J / self.N)
         return self.known
 
     # Its curvature --------------------------------------------------------------------------
@@ -121,7 +122,11 @@ class LinearMean:
 
     def block(self, x: np.ndarray, S: np.ndarray, q: np.ndarray | None = None) -> np.ndarray:
         """Hess q'c(x) on the entries S."""
-        D, P = self._curvatures(x, q), self.cut.outputs
+        return self.sandwich(self._curvatures(x, q), S)
+
+    def sandwich(self, D: np.ndarray, S: np.ndarray) -> np.ndarray:
+        """sum_{p, p'} T_p' diag(D_pp') T_p' / N on the entries S."""
+        P = self.cut.outputs
         order = np.full(self.n, -1)
         order[S] = np.arange(len(S))
         # For every entry of u: the columns of A, if it is a prediction, and where these are in S.
@@ -150,6 +155,26 @@ class LinearMean:
                 if k >= 0 and other >= 0:
                     H[k, other] += D[:, P + i, P + j].sum()
         return H / self.N
+
+    def bounded(self, x: np.ndarray, S: np.ndarray, q: np.ndarray, kappa: float) -> np.ndarray:
+        """A matrix above Hess q'c(x) on the entries S, in which no row bends down.
+
+        D_i has its absolute value and, along the slope of q'phi_i, kappa times its length besides:
+        no row alone asks its predictions to move by more than 1 / kappa.
+        """
+        D, at = self._curvatures(x, q), self._at(x)
+        slopes = np.einsum("j,ijp->ip", q, at.slopes)
+        if D.shape[1] == 1:
+            return self.sandwich(np.abs(D) + kappa * np.abs(slopes)[:, :, None], S)
+        values, vectors = np.linalg.eigh(D)
+        D = np.einsum("ipk,ik,irk->ipr", vectors, np.abs(values), vectors)
+        lengths = np.maximum(np.linalg.norm(slopes, axis=1), np.finfo(float).tiny)
+        size = kappa * np.sqrt(D.shape[1]) / lengths
+        return self.sandwich(D + np.einsum("i,ip,ir->ipr", size, slopes, slopes), S)
+
+    def moved(self, dx: np.ndarray) -> float:
+        """The largest move of a prediction."""
+        return float(np.abs(self.table.times(self._gathered(dx))).max(initial=0.0))
 
     def _curvatures(self, x: np.ndarray, q: np.ndarray | None) -> np.ndarray:
         """The second derivatives of q'phi in u for every row: (rows, P + s, P + s)."""
@@ -254,7 +279,7 @@ def _arguments(found: Cut, x: Vector, z: Any) -> Any:
 
 @compiled(static_argnums=(1,))
 def _first(oracles: Oracles, number: int, x: Vector, z: Any) -> Any:
-    """(sums of phi_j over the rows, dphi_j / dz of every row, sums of dphi_j / ds)."""
+    """(sums of phi_j over the rows, dphi_j / du of every row)."""
     phi, rest, counts = _rowwise(oracles, number, x)
     found = _cut_of(oracles, number)
     assert found is not None
@@ -265,7 +290,7 @@ def _first(oracles: Oracles, number: int, x: Vector, z: Any) -> Any:
         return values * count, slopes * count
 
     values, slopes = jax.vmap(one)(_arguments(found, x, z), rest, counts)
-    return values.sum(axis=0), slopes[..., : found.outputs], slopes[..., found.outputs :].sum(0)
+    return values.sum(axis=0), slopes
 
 
 @compiled(static_argnums=(1,))
