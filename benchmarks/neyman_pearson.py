@@ -8,7 +8,7 @@
 on unit rows with a column of ones. `solve` has its defaults, from x = 0. At lam = 1e-3 the worst
 of criticality, feasibility and complementarity is printed; at lam = 0 the problem is smooth, and
 SciPy's SLSQP and trust-constr solve it too, from the same start, with compiled float64 values and
-gradients from JAX in the same process. Seconds are of second calls, the median of three in which
+gradients from JAX in the same process, all with one thread for BLAS. Seconds are of second calls, the median of three in which
 the solvers take turns (one where a call takes longer than LONG; trust-constr no more than 500
 iterations). The ratio is to the better of SciPy's two: the one with the lower F among the feasible,
 the faster where they agree. At some b, lam = 0 has no minimiser; the status says so.
@@ -109,10 +109,9 @@ class Smooth:
 def slsqp(smooth: Smooth, x0: np.ndarray) -> np.ndarray:
     below = {"type": "ineq", "fun": lambda x: -smooth.c(x), "jac": lambda x: -smooth.c_gradient(x)}
     options = {"maxiter": 1000, "ftol": 1e-11}
-    with threadpool_limits(1, "blas"):  # its matrices are small: more threads only wait
-        return scipy.optimize.minimize(
-            smooth.f, x0, jac=True, method="SLSQP", constraints=below, options=options
-        ).x
+    return scipy.optimize.minimize(
+        smooth.f, x0, jac=True, method="SLSQP", constraints=below, options=options
+    ).x
 
 
 def trust_constr(smooth: Smooth, x0: np.ndarray) -> np.ndarray:
@@ -120,7 +119,7 @@ def trust_constr(smooth: Smooth, x0: np.ndarray) -> np.ndarray:
         smooth.c, -np.inf, 0.0, jac=smooth.c_gradient, hess=scipy.optimize.BFGS()
     )
     options = {"maxiter": MOST_ITERATIONS, "gtol": 1e-8, "xtol": 1e-12}
-    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # BFGS updates that are skipped
         return scipy.optimize.minimize(
             smooth.f, x0, jac=True, method="trust-constr", constraints=[below], options=options
@@ -150,12 +149,13 @@ def compare(
     """Prints a row; (worst residual, whether F is no higher, the two ratios)."""
     x0, smooth = np.zeros(rows.one.shape[1]), Smooth(rows, b)
     sparse, plain = stated(rows, b, mossp.L1MinusL2(LAM)), stated(rows, b, None)
-    runs = second_calls({
-        "sparse": lambda: mossp.solve(sparse, x0, seconds=limit),
-        "plain": lambda: mossp.solve(plain, x0, seconds=limit),
-        "SLSQP": lambda: slsqp(smooth, x0),
-        "trust-constr": lambda: trust_constr(smooth, x0),
-    })  # fmt: skip
+    with threadpool_limits(1, "blas"):  # matrices are small: more threads only wait
+        runs = second_calls({
+            "sparse": lambda: mossp.solve(sparse, x0, seconds=limit),
+            "plain": lambda: mossp.solve(plain, x0, seconds=limit),
+            "SLSQP": lambda: slsqp(smooth, x0),
+            "trust-constr": lambda: trust_constr(smooth, x0),
+        })  # fmt: skip
     r, s = runs["sparse"][0], runs["plain"][0]
     theirs = {
         label: Point(smooth.f(x)[0], max(smooth.c(x), 0.0), seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,11 +20,13 @@ from mossp._base import layout
 from mossp._base.budget import PRODUCT, Budget, UsedUp
 from mossp._base.printing import counted
 from mossp.certificates.certificate import Witness
+from mossp.losses import Loss
 from mossp.newton.candidates import from_strong, spliced
 from mossp.newton.globalization import Polished, compile_steps
 from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
-from mossp.newton.residual import row_count
+from mossp.newton.residual import KKT, row_count
+from mossp.newton.search import confines
 from mossp.newton.working_sets import polish
 from mossp.oracles import Oracles
 from mossp.regularizers.strength import strengths_in
@@ -173,6 +176,15 @@ class Polishing:
         # Newton's method always arrives on a convex problem.
         affordable = np.inf if oracles.relaxable else limited
         return cls(oracles, tol, budget or Budget(), affordable)
+
+    @functools.cached_property
+    def confined(self) -> bool:
+        """Whether steps of `newton.confined` lead to a solution: a convex loss, all on the host."""
+        loss = self.oracles.loss
+        if not (isinstance(loss, Loss) and loss.convex and self.oracles.samples_constraints):
+            return False
+        kkt = KKT(self.oracles, np.dtype(np.float64))
+        return confines(kkt) and kkt.terms is not None and kkt.terms.others is None
 
     def compile(self, x: np.ndarray) -> None:
         """Before the clock starts: a program cannot be left half compiled when time is up."""

@@ -23,11 +23,12 @@ from mossp._base.budget import Budget, UsedUp
 from mossp._base.types import AnyVector
 from mossp.certificates.certificate import Witness
 from mossp.certificates.feasibility import into_domain
+from mossp.newton.confined import confined_step, within_reach
 from mossp.newton.hessian import COLUMNS, is_dense, unit_rows
 from mossp.newton.meter import Meter
 from mossp.newton.proximal import by_factors, minimum, model_step
 from mossp.newton.residual import KKT, Evaluation, row_count
-from mossp.newton.search import Search
+from mossp.newton.search import Reach, Search
 from mossp.newton.system import derivative, direction
 from mossp.oracles import Oracles
 
@@ -41,6 +42,8 @@ HALF = 0.5  # of the residual: a step that leaves no more than this is at its be
 # A patient search takes such a step only if the penalty rises by no more than this, relative to F:
 # the residual also halves on the way to a saddle or a maximum.
 RISE = 1e-3
+# A Newton step that leaves more than SLOW of the residual is tried up to FURTHEST times as long.
+SLOW, FURTHEST = 0.25, 16
 # Multipliers that grow by this factor at once belong to constraints that nearly contradict each
 # other: there are none at all.
 GROWTH = 1e6
@@ -157,7 +160,7 @@ def follow(search: Search, x: np.ndarray, tol: float, patient: bool, most: int) 
         first = best = at = with_least_multipliers(search, first, t)
         meter.note(*reached(first))
         if (
-            patient and is_dense(len(x)) and not by_factors(search)
+            patient and is_dense(len(x)) and not by_factors(search) and search.reach is None
         ):  # compiled with the rest, not by the run that needs it
             minimum(search, at, np.eye(len(x)) / long)
         while steps < most:
@@ -200,8 +203,9 @@ def compile_steps(oracles: Oracles, x: AnyVector, budget: Budget) -> None:
     some = unit_rows(np.arange(min(len(x), COLUMNS)), len(x))
     search.hessian.products(at, some)
     derivative(kkt, at, some)
-    one = np.eye(len(x)) if is_dense(len(x)) else np.ones(())
-    minimum(search, at, one / long, most=1)
+    if search.reach is None:
+        one = np.eye(len(x)) if is_dense(len(x)) else np.ones(())
+        minimum(search, at, one / long, most=1)
 
 
 def with_least_multipliers(search: Search, at: Evaluation, t: float) -> Evaluation:
@@ -254,8 +258,41 @@ def newton_step(search: Search, at: Evaluation, halvings: int) -> Evaluation | N
     return None
 
 
+def confined_or_newton(search: Search, reach: Reach, at: Evaluation) -> Evaluation | None:
+    """Newton's where it is at its best and moves no prediction far; else a confined one."""
+    penalty, newton = search.penalty, newton_step(search, at, halvings=1)
+    if (
+        newton is not None
+        and newton.residual <= HALF * at.residual
+        and penalty(newton) - penalty(at) <= RISE * (1 + abs(at.F))
+        and within_reach(search, reach, newton.x - at.x)
+    ):
+        return stretched(search, at, newton)
+    return confined_step(search, reach, at)
+
+
+def stretched(search: Search, at: Evaluation, newton: Evaluation) -> Evaluation:
+    """Newton's step, or further along it while that pays: evaluations, and no Hessian.
+
+    Where a loss tends to its infimum like exp(-t) along a ray, Newton's method goes on by one unit
+    of t at a time, for ever; so it does towards a minimum at which the curvature vanishes.
+    """
+    size, dx, dq = 1.0, newton.x - at.x, newton.q - at.q
+    best, slow = newton, newton.residual > SLOW * at.residual
+    while slow and size < FURTHEST:
+        size *= 2
+        trial = search.evaluate(at.x + size * dx, at.q + dq, at.t)
+        rise = search.penalty(trial) - search.penalty(at)
+        if not (trial.residual <= HALF * best.residual and rise <= RISE * (1 + abs(at.F))):
+            break
+        best = trial
+    return best
+
+
 def patient_step(search: Search, at: Evaluation) -> Evaluation | None:
     """Newton's where it is at its best; else the one of two that leads down further."""
+    if search.reach is not None:
+        return confined_or_newton(search, search.reach, at)
     penalty, newton = search.penalty, newton_step(search, at, halvings=1)
     if newton is not None and newton.residual <= HALF * at.residual:
         rise = penalty(newton) - penalty(at)

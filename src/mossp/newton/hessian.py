@@ -70,7 +70,7 @@ class Hessian:
 
     def __init__(self, kkt: KKT, meter: Meter) -> None:
         self.kkt, self.meter = kkt, meter
-        self.linear = kkt.linear
+        self.linear, self.terms = kkt.linear, kkt.terms
         self.oracles = kkt.oracles if self.linear is not None else thinned(kkt.oracles)
         self.rows = row_count(self.oracles)
         self.columns_known: Columns | None = None
@@ -86,7 +86,8 @@ class Hessian:
         pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, at.q)]
         if self.linear is not None:
             self.meter.pay(products=len(E) * self.rows)
-            return self.linear.products(at.x, E) + self.beside(at, E)
+            H = self.linear.products(at.x, E) + self.beside(at, E)
+            return H if self.terms is None else H + self.terms.products(at.x, at.q, E)
 
         def some(rows: np.ndarray, count: int) -> Any:
             self.meter.pay(products=count * self.rows)
@@ -102,13 +103,22 @@ class Hessian:
         return float(np.linalg.norm(self.products(at, E), 2))
 
     def beside(self, at: Evaluation, E: np.ndarray) -> np.ndarray:
-        """What -g and the constraints add to H e for the rows e of E: no matter for the data."""
-        reg, oracles = self.kkt.regularizer, self.oracles
+        """What -g adds to H e for the rows e of E, and constraints that are no means of rows."""
+        reg = self.kkt.regularizer
         added = np.zeros_like(E) if reg.convex else -reg.curvature_g(at.x, E)
-        if not oracles.m or not at.q.any():
-            return added
-        pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, at.q)]
-        return added + in_parts(
+        return added + self.bends(at, E)
+
+    def bends(self, at: Evaluation, E: np.ndarray) -> np.ndarray:
+        """What constraints add to H e that are no means of predictions."""
+        oracles, q = self.oracles, at.q
+        if self.terms is not None:
+            if self.terms.others is None:
+                return np.zeros_like(E)
+            oracles, q = self.terms.others, q[self.terms.left]
+        if not oracles.m or not q.any():
+            return np.zeros_like(E)
+        pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, q)]
+        return in_parts(
             lambda rows, _: _bends(oracles, *pair, rows), E, self.kkt.dtype, whole=True
         )
 
@@ -156,6 +166,8 @@ class Hessian:
             wanted = S
         self.meter.pay(products=len(S) * self.rows)
         H = self.linear.block(at.x, S) + self.beside(at, unit_rows(S, len(at.x)))[:, S]
+        if self.terms is not None:
+            H = H + self.terms.block(at.x, at.q, S)
         self.columns_known = Columns(pair, S, (H + H.T) / 2)
         return self.square(at, wanted)
 

@@ -58,7 +58,7 @@ class LinearLoss:
 
     def products(self, x: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Hess f(x) e for the rows e of E."""
-        d, C = self._curvatures(x), self.C
+        d, C = self.curvatures(x), self.C
         if C == 1:
             along = self.table.times(np.ascontiguousarray(E.T)) * d[:, 0]
             return self.table.transposed(along).T / self.N
@@ -70,7 +70,7 @@ class LinearLoss:
 
     def block(self, x: np.ndarray, S: np.ndarray) -> np.ndarray:
         """Hess f(x) on the entries S."""
-        d, features, outputs = self._curvatures(x), S // self.C, S % self.C
+        d, features, outputs = self.curvatures(x), S // self.C, S % self.C
         if self.C == 1:
             return self.table.gram(d[:, 0, 0], S) / self.N
         H = np.zeros((len(S), len(S)))
@@ -85,11 +85,22 @@ class LinearLoss:
                 H[np.ix_(places[e], places[c])] = part.T
         return H
 
+    def predictions(self, x: np.ndarray) -> np.ndarray:
+        """A B, without offsets."""
+        return self.table.times(self._matrix(x))
+
+    def slopes(self, x: np.ndarray) -> np.ndarray:
+        """w_i l'(z_i), of the order C for each row."""
+        if self.known is None or self.known.x != x.tobytes():
+            self.first_order(x)
+        assert self.known is not None
+        return self.known.slopes
+
     def _matrix(self, x: np.ndarray) -> np.ndarray:
         """B, of which x is the rows one after the other."""
         return np.asarray(x, self.table.A.dtype).reshape(-1, self.C)
 
-    def _curvatures(self, x: np.ndarray) -> np.ndarray:
+    def curvatures(self, x: np.ndarray) -> np.ndarray:
         """w_i l''(z_i), a matrix of order C for each row."""
         key = x.tobytes()
         if self.curved is None or self.curved[0] != key:

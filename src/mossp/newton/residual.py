@@ -25,6 +25,8 @@ from mossp.certificates.certificate import scales
 from mossp.certificates.feasibility import constraints_and_jacobian, on_host
 from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
 from mossp.newton.linear import LinearLoss, linear_loss
+from mossp.newton.linear_mean import LOSS, LinearMean, linear_mean
+from mossp.newton.linear_terms import LinearTerms, linear_terms
 from mossp.oracles import Oracles
 
 # The move of v, relative to its size, that shows which entries of prox_{t h}(v) depend on v: large
@@ -90,9 +92,15 @@ class KKT:
         return on_host(self.oracles)
 
     @functools.cached_property
-    def linear(self) -> LinearLoss | None:
+    def linear(self) -> LinearLoss | LinearMean | None:
         """f, where it is a loss of predictions that are linear in x."""
-        return linear_loss(self.oracles)
+        ready = linear_loss(self.oracles)
+        return linear_mean(self.oracles, LOSS) if ready is None else ready
+
+    @functools.cached_property
+    def terms(self) -> LinearTerms | None:
+        """c, where f and some constraints are means of predictions."""
+        return linear_terms(self.oracles) if self.linear is not None else None
 
     @functools.cached_property
     def on_host(self) -> bool:
@@ -122,11 +130,15 @@ class KKT:
             x, q, t, float(F), gradient, W, p, moved != 0, c, J, is_equality=self.is_equality
         )
 
-    def _on_host(self, linear: LinearLoss, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
+    def _on_host(
+        self, linear: LinearLoss | LinearMean, x: np.ndarray, q: np.ndarray, t: float
+    ) -> Evaluation:
         """With f by the products of a linear model; constraints are all that may be compiled."""
         reg, (f, gradient) = self.regularizer, linear.first_order(x)
         c, J = np.zeros(0), np.zeros((0, len(x)))
-        if self.oracles.m:
+        if self.terms is not None:
+            c, J = self.terms.first_order(x, self.dtype)
+        elif self.oracles.m:
             found = constraints_and_jacobian(self.oracles, np.asarray(x, self.dtype))
             c, J = (np.array(a, np.float64) for a in jax.device_get(found))
         W = gradient + q @ J - np.asarray(reg.subgradient_g(x))

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from mossp.newton.hessian import Hessian
+from mossp.newton.hessian import Hessian, is_dense
 from mossp.newton.meter import Meter
 from mossp.newton.residual import KKT, Evaluation
 
@@ -14,7 +14,7 @@ from mossp.newton.residual import KKT, Evaluation
 class ExactPenalty:
     """F + nu |(c_E, [c_I]_+)|_1, whose minimisers are those of the problem once nu > |q|_inf.
 
-    nu only ever rises.
+    nu rises, and is lowered a few times at most.
     """
 
     def __init__(self) -> None:
@@ -28,6 +28,14 @@ class ExactPenalty:
         self.nu = max(self.nu, nu)
 
 
+@dataclasses.dataclass
+class Reach:
+    """What has been learnt of how far models of means of predictions hold (`newton.confined`)."""
+
+    kappa: float = 1.0  # the usual losses bend over a unit of their predictions
+    lowered: int = 0  # how often nu was
+
+
 @dataclasses.dataclass(frozen=True)
 class Search:
     """The problem's residual and Hessian, the exact penalty, and the meter of what it all costs."""
@@ -36,12 +44,19 @@ class Search:
     hessian: Hessian
     penalty: ExactPenalty
     meter: Meter
+    reach: Reach | None  # where f and constraints are means of predictions, and h is separable
 
     @classmethod
     def of(cls, kkt: KKT, meter: Meter) -> Search:
-        return cls(kkt, Hessian(kkt, meter), ExactPenalty(), meter)
+        reach = Reach() if confines(kkt) else None
+        return cls(kkt, Hessian(kkt, meter), ExactPenalty(), meter, reach)
 
     def evaluate(self, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
         """The pair, for which one pass over the data is paid."""
         self.meter.pay(gradients=self.kkt.rows)
         return self.kkt.evaluate(x, q, t)
+
+
+def confines(kkt: KKT) -> bool:
+    """Whether f and constraints are means of predictions, h is separable, and M is small."""
+    return kkt.terms is not None and kkt.on_host and is_dense(kkt.oracles.structure.size)

@@ -208,12 +208,14 @@ def polished_early(p: Prepared, state: State) -> State:
     """Whether "auto" has arrived: tried where constants are measured again, once F settles.
 
     Newton's method would succeed sooner, but stops at the nearest critical point; the steps still
-    pass by poor ones then. A convex problem has none, and is tried at once.
+    pass by poor ones then. A convex problem has none, and is tried at once; so is one of
+    predictions under constraints on their means, whose steps confine how far predictions move.
     """
     a, k, given_up = p.arguments, state.k, state.record.given_up
     if not (a.polish and a.chosen and k in p.loop.events.retune_at) or state.ended is not None:
         return state
-    if not (k == 0 and p.oracles.convex) and not state.record.levels_off(LEVEL):
+    at_once = k == 0 and (p.oracles.convex or p.polishing.confined)
+    if not at_once and not state.record.levels_off(LEVEL):
         return state
     xs = p.watch.outputs(state.record, state.position, "last").x
     done = p.polishing.attempt(state.attempts, k, xs, given_up, observed(p, state))
