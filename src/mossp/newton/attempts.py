@@ -82,11 +82,10 @@ class Attempts(NamedTuple):
         """What a result's message says of it."""
         if self.found:
             steps = max(found.steps for found in self.found.values())
-            polished = f"Polished by {counted(steps, 'Newton step')}."
+            newton, full = counted(steps, "Newton step"), counted(self.full_steps, "step")
+            polished = f"Polished by {newton}."
             if self.full_steps:
-                polished = f"After {counted(self.full_steps, 'step')} with full gradients, p" + (
-                    polished[1:]
-                )
+                polished = f"After {full} with full gradients, polished by {newton}."
             return f"{polished} {PREFERRED}" if self.preferred is not None else polished
         why = f": {self.ended}" if self.ended else ""
         if self.cost == 0:

@@ -119,7 +119,6 @@ def falls_without_end(
     oracles: Oracles, x: np.ndarray, ray: np.ndarray, tol: float, lengths: tuple[float, ...]
 ) -> bool:
     """Whether f falls along the ray, with nothing against it, and never reaches an end."""
-
     kkt = KKT(oracles, x.dtype)
 
     def at(t: float) -> Point:
