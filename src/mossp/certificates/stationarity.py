@@ -10,7 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
+import scipy  # scipy.optimize takes long to import, and is where it is first used
 
 from mossp._base.device import on_device
 from mossp._base.programs import compiled

@@ -21,6 +21,7 @@ import numpy as np
 
 from mossp._base import keys
 from mossp._base.types import PyTree
+from mossp.certificates.certificate import Witness
 from mossp.engine import steps
 from mossp.engine.draws import Block, Draws
 from mossp.engine.steps import Carry, Context, Observation
@@ -60,9 +61,10 @@ class Position(NamedTuple):
     """Where a run stands: all that its next step depends on."""
 
     k: int  # steps taken
-    carries: tuple[Carry, ...]  # of every shard
+    carries: tuple[Carry, ...] = ()  # of every shard; none before the steps have begun
     anchors: int = 0  # full gradients taken
     prepared: int = -1  # the step for which what is due has been done
+    points: Any = None  # x of every replica where the steps have not begun
 
 
 class Chunk(NamedTuple):
@@ -178,12 +180,17 @@ class Shard:
 
 
 class Loop:
-    """Takes a position to the next stop; the caller decides between stops what to do."""
+    """Takes a position to the next stop; the caller decides between stops what to do.
+
+    Nothing is compiled before steps begin: `start(i, points)` makes the carry of shard i then.
+    """
 
     def __init__(
-        self, shards: list[Shard], replicas: int, events: Events, tuner: Tuner | None
-    ) -> None:
+        self, shards: list[Shard], replicas: int, events: Events, tuner: Tuner | None,
+        start: Callable[[int, np.ndarray], Carry],
+    ) -> None:  # fmt: skip
         self.shards, self.replicas, self.events, self.tuner = shards, replicas, events, tuner
+        self._start = start
         self._pool = ThreadPoolExecutor(len(shards)) if len(shards) > 1 else None
         self._x64 = bool(jax.config.read("jax_enable_x64"))
 
@@ -191,9 +198,22 @@ class Loop:
         if self._pool is not None:
             self._pool.shutdown()
 
+    def begun(self, at: Position) -> Position:
+        """The position with the carries that steps need."""
+        if at.carries:
+            return at
+        size = self.shards[0].draws.replicas
+        # The last shard may hold replicas that do not count: any point will do for them.
+        places = np.minimum(np.arange(size * len(self.shards)), self.replicas - 1)
+        points = np.asarray(at.points)[places]
+        carries = [
+            self._start(i, points[i * size : (i + 1) * size]) for i in range(len(self.shards))
+        ]
+        return at._replace(carries=tuple(carries), points=None)
+
     def compile(self, at: Position) -> Position:
         """All that steps need; what is due before the first one is done by the way."""
-        at = self.prepare_step(at)
+        at = self.prepare_step(self.begun(at))
         self.shards[0].compile(at.carries[0], at.k)  # the others share its program
         return at
 
@@ -218,7 +238,7 @@ class Loop:
 
     def advance(self, at: Position, longest: int) -> Advanced:
         """One chunk of at most `longest` steps."""
-        at = self.prepare_step(at)
+        at = self.prepare_step(self.begun(at))
         stop = self.events.next_stop(at.k, longest)
         began = time.perf_counter()
         done = self._each(lambda shard, c: shard.advance(c, at.k, stop), self.shards, at.carries)
@@ -242,11 +262,25 @@ class Loop:
     # What the caller sees: arrays with one entry per replica --------------------------------
 
     def observe(self, at: Position, rows: PyTree) -> Observation:
-        each = zip(self.shards, at.carries, strict=True)
+        each = zip(self.shards, self.begun(at).carries, strict=True)
         return self.joined([shard.observe(carry, rows) for shard, carry in each])
 
     def carry(self, at: Position) -> Carry:
-        return self.joined([jax.device_get(carry) for carry in at.carries])
+        return self.joined([jax.device_get(carry) for carry in self.begun(at).carries])
+
+    def points(self, at: Position) -> np.ndarray:
+        """x of every replica."""
+        return self.carry(at).state.x if at.carries else np.array(at.points)
+
+    def witnesses(self, at: Position) -> tuple[Witness, Witness]:
+        """Of the last step and of a random one; before the first, those of the points."""
+        if at.carries:
+            carry = self.carry(at)
+            return carry.last, carry.random
+        x, m = np.array(at.points), self.shards[0].context.oracles.m
+        lam, rho = np.zeros((len(x), m), x.dtype), np.zeros(len(x), x.dtype)
+        witness = Witness(x, x, np.zeros_like(x), np.zeros_like(x), lam, rho)
+        return witness, witness
 
     def joined(self, parts: list[PyTree]) -> PyTree:
         """Shards after one another, without the replicas that do not count."""
@@ -263,7 +297,8 @@ class Loop:
 
             return jax.tree.map(take, carry, own)
 
-        return Position(k, tuple(mine(i, own) for i, own in enumerate(fresh.carries)), anchors)
+        carries = self.begun(fresh).carries
+        return Position(k, tuple(mine(i, own) for i, own in enumerate(carries)), anchors)
 
     def last_finite(
         self, at: Position, chunks: list[Chunk], replica: int, rows: PyTree

@@ -7,6 +7,7 @@ next record from one, with what it needs to observe a run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -103,9 +104,14 @@ class Watch:
     rows: PyTree  # stand for the data; None where all of it is looked at
     start: np.ndarray  # where the run starts
     before: np.ndarray  # where it was before phase one
-    first: Observation
+    initial: Position  # where its steps begin
     keeps_best: bool
     tol: float
+
+    @functools.cached_property
+    def first(self) -> Observation:
+        """What is seen before the first step."""
+        return self.observe(self.initial)
 
     @property
     def far_away(self) -> float:
@@ -141,7 +147,8 @@ class Watch:
             diverged[r] = np.linalg.norm(x) > self.far_away
             if not diverged[r] and not notes:
                 notes = (self._blame(x, after, step, at.k),)
-        far = (seen.length > self.far_away) | (seen.violation > GROWTH * (1 + self.first.violation))
+        first = self.first if at.k else seen
+        far = (seen.length > self.far_away) | (seen.violation > GROWTH * (1 + first.violation))
         diverged |= far & seen.finite
         return record._replace(lost=lost, diverged=diverged, frozen=frozen, notes=notes)
 
@@ -163,7 +170,7 @@ class Watch:
         infeasible = 1e300 * (1 + seen.violation / (1 + seen.violation))
         score = np.where(seen.violation <= self.tol, seen.objective, infeasible)
         score = np.where(np.isfinite(seen.objective), score, np.inf)
-        last = self.loop.carry(at).last
+        last, _ = self.loop.witnesses(at)
         if record.best is None:
             return score, last
         before, kept = record.best
@@ -176,16 +183,15 @@ class Watch:
 
     def judged(self, at: Position, batch_size: int) -> list[Residuals]:
         """What the last witness of every replica proves, on all of the data."""
-        carry = self.loop.carry(at)
         # As many witnesses as are judged at the end, by the same program.
-        both = jax.tree.map(lambda *a: np.concatenate(a), carry.last, carry.random)
+        both = jax.tree.map(lambda *a: np.concatenate(a), *self.loop.witnesses(at))
         judged = jax.device_get(residuals(self.oracles, both, None, batch_size=batch_size))
         return [jax.tree.map(lambda a, r=r: a[r], judged) for r in range(self.loop.replicas)]
 
     def outputs(self, record: Record, at: Position, which: str) -> Witness:
         """The witness of every replica; lost replicas stand at their last finite point."""
-        carry = self.loop.carry(at)
-        chosen: Witness = carry.random if which == "random" else carry.last
+        last, random = self.loop.witnesses(at)
+        chosen: Witness = random if which == "random" else last
         if which == "best" and record.best is not None:
             chosen = record.best[1]
         chosen = jax.tree.map(np.array, chosen)

@@ -22,6 +22,7 @@ from mossp._base.printing import counted
 from mossp.certificates.certificate import Witness
 from mossp.losses import Loss
 from mossp.newton.candidates import from_strong, spliced
+from mossp.newton.descent import Descent
 from mossp.newton.globalization import Polished, compile_steps
 from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
@@ -29,6 +30,7 @@ from mossp.newton.residual import KKT, row_count
 from mossp.newton.search import confines
 from mossp.newton.working_sets import polish
 from mossp.oracles import Oracles
+from mossp.regularizers.combine import Relaxed
 from mossp.regularizers.strength import strengths_in
 
 # Parts of h in problems without -g, whose answers are starts for the problem itself. h alone
@@ -49,7 +51,8 @@ SAMPLED_SHARE = 40
 LITTLE = 10**10
 EARLY = 0.5  # of the time that is left may be spent before the last steps: they come first
 FEWEST_PASSES = 4  # over the data: an attempt that cannot afford them is not begun
-SPENT = 4  # numbers kept: gradients, Hessian products, the step of the last attempt, cost in vain
+# Numbers kept: gradients, Hessian products, the step of the last attempt, cost in vain, full steps.
+SPENT = 5
 
 # Called with a replica, x, F, the violation and the residual; True asks for an end.
 Observer = Callable[[int, np.ndarray, float, float, float], bool]
@@ -65,6 +68,7 @@ class Attempts(NamedTuple):
     products: int = 0
     tried: int = -1  # the step at which it was tried last
     in_vain: int = 0  # what attempts have cost that led nowhere
+    full_steps: int = 0  # with full gradients, from the start, before all others
     ended: str = ""  # what was used up by the last attempt that was cut short
 
     @property
@@ -81,7 +85,10 @@ class Attempts(NamedTuple):
         """What a result's message says of it."""
         if self.found:
             steps = max(found.steps for found in self.found.values())
-            polished = f"Polished by {counted(steps, 'Newton step')}."
+            newton, full = counted(steps, "Newton step"), counted(self.full_steps, "step")
+            polished = f"Polished by {newton}."
+            if self.full_steps:
+                polished = f"After {full} with full gradients, polished by {newton}."
             return f"{polished} {PREFERRED}" if self.preferred is not None else polished
         why = f": {self.ended}" if self.ended else ""
         if self.cost == 0:
@@ -124,7 +131,7 @@ class Attempts(NamedTuple):
             for i, part in enumerate(found.witness)
         }
         numbers = {str(r): list(found[1:]) for r, found in kept.items()}
-        spent = [self.gradients, self.products, self.tried, self.in_vain]
+        spent = [self.gradients, self.products, self.tried, self.in_vain, self.full_steps]
         return arrays, {"found": numbers, "spent": spent}
 
     @classmethod
@@ -148,10 +155,11 @@ class Attempts(NamedTuple):
             ]
             found[int(r)] = Polished(Witness(*parts), *numbers)
         candidate = found.pop(CANDIDATE, None)
-        gradients, products, tried, in_vain = saved["spent"]
+        gradients, products, tried, in_vain, full_steps = saved["spent"]
         return cls(
-            found, candidate, gradients=gradients, products=products, tried=tried, in_vain=in_vain
-        )
+            found, candidate, gradients=gradients, products=products, tried=tried,
+            in_vain=in_vain, full_steps=full_steps,
+        )  # fmt: skip
 
 
 LAYOUT = {"found": layout.Each(list, named=True), "spent": layout.Each(int)}
@@ -238,6 +246,32 @@ class Polishing:
             done, answer = self._newton(done, self.oracles, x, observer, budget)
             done = self._considered(done, answer)
         return done
+
+    def descended(
+        self, done: Attempts, x: np.ndarray, observer: Observer | None = None
+    ) -> Attempts:
+        """With the critical point that full steps lead to from the answer without -g, if lower.
+
+        The way from the start ends at the first critical point that it meets; h alone has few.
+        """
+        known = done.certified(self.tol)
+        if not known or self.budget.received:
+            return done
+        kkt = KKT(self.oracles, x.dtype)
+        convex = Descent(kkt, self._meter(done), x, Relaxed(kkt.regularizer, np.ones(())))
+        convex.settle()
+        done = done._replace(gradients=done.gradients + convex.meter.gradients)
+        descent = Descent(kkt, self._meter(done), convex.at.x)
+        descent.settle()
+        done = done._replace(gradients=done.gradients + descent.meter.gradients)
+        end = np.asarray(descent.at.x, x.dtype)
+        if np.array_equal(np.sign(end), np.sign(known[0].witness.x)):
+            return done  # the same pieces: polishing leads to what is known
+        done, answer = self._newton(done, self.oracles, end, observer, self.budget, patient=False)
+        return self._considered(done, answer)
+
+    def _meter(self, done: Attempts) -> Meter:
+        return Meter(self.budget, before=done.cost, reserve=row_count(self.oracles))
 
     def refined(self, done: Attempts, x: np.ndarray, observer: Observer | None = None) -> Attempts:
         """With candidates that only the answers found give a reason for: exchanges, and paths.

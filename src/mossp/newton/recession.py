@@ -119,9 +119,14 @@ def falls_without_end(
     oracles: Oracles, x: np.ndarray, ray: np.ndarray, tol: float, lengths: tuple[float, ...]
 ) -> bool:
     """Whether f falls along the ray, with nothing against it, and never reaches an end."""
+    kkt = KKT(oracles, x.dtype)
 
     def at(t: float) -> Point:
         point = np.asarray(x + t * ray, x.dtype)
+        if kkt.linear is not None:  # nothing is compiled for it
+            f, reg = kkt.linear.first_order(point.astype(np.float64))[0], kkt.regularizer
+            c = oracles.positive_part(kkt.constraints(point)[0])
+            return Point(f, float(reg(point)), float(reg.h(point)), float(np.linalg.norm(c)))
         return Point(*(float(value) for value in jax.device_get(_evaluate(oracles, point))))
 
     first = last = at(0.0)

@@ -135,17 +135,22 @@ class KKT:
     ) -> Evaluation:
         """With f by the products of a linear model; constraints are all that may be compiled."""
         reg, (f, gradient) = self.regularizer, linear.first_order(x)
-        c, J = np.zeros(0), np.zeros((0, len(x)))
-        if self.terms is not None:
-            c, J = self.terms.first_order(x, self.dtype)
-        elif self.oracles.m:
-            found = constraints_and_jacobian(self.oracles, np.asarray(x, self.dtype))
-            c, J = (np.array(a, np.float64) for a in jax.device_get(found))
+        c, J = self.constraints(x)
         W = gradient + q @ J - np.asarray(reg.subgradient_g(x))
         at = Evaluation(
             x, q, t, f + float(reg(x)), gradient, W, x, x != 0, c, J, is_equality=self.is_equality
         )
         return self.with_multipliers(at, q, t)
+
+    def constraints(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(c, J), J with one row per constraint."""
+        if not self.oracles.m:
+            return np.zeros(0), np.zeros((0, len(x)))
+        if self.terms is not None:
+            return self.terms.first_order(x, self.dtype)
+        found = constraints_and_jacobian(self.oracles, np.asarray(x, self.dtype))
+        c, J = (np.array(a, np.float64) for a in jax.device_get(found))
+        return c, J
 
     def with_multipliers(self, at: Evaluation, q: np.ndarray, t: float) -> Evaluation:
         """The same x with other multipliers, or another t: no pass over the data."""

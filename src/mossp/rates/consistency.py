@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linprog
+import scipy  # scipy.optimize is imported where it is first used
 
 from mossp._base.printing import short
 from mossp._base.types import HostArray
@@ -77,7 +77,7 @@ def _reachable(
     whole = np.kron(np.eye(cells), np.append(np.ones(classes), 0.0))  # shares of a cell sum to 1
     width = classes + 1
     limits = [(0.0, None if i % width == classes else 1.0) for i in range(cells * width)]
-    found = linprog(
+    found = scipy.optimize.linprog(
         np.zeros(cells * width),
         A_ub=bounded.matrix[chosen] @ table,
         b_ub=ROUNDING - bounded.constant[chosen],

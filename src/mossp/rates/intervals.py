@@ -16,7 +16,7 @@ import dataclasses
 import math
 
 import numpy as np
-import scipy.special
+import scipy  # scipy.special is imported where it is first used
 
 from mossp._base.types import HostArray
 from mossp.rates.algebra import Elementary, Rate

@@ -24,7 +24,7 @@ from mossp.oracles import Oracles
 from mossp.problem import Problem, check_problem, checked_point
 from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
-from mossp.solving.automatic import choose
+from mossp.solving.automatic import choose, full_is_cheap, size_of
 from mossp.solving.batches import checked_batch_size
 from mossp.solving.means import check_means
 
@@ -64,6 +64,7 @@ class Arguments:
     trace: int
     polish: bool
     chosen: str = ""  # what "auto" chose, and why
+    first: str = ""  # what it does before that, where full gradients cost little
     batches: str = ""  # how many rows they have, where that was chosen and is not usual
 
     @property
@@ -158,11 +159,25 @@ def checked(
         chosen=chosen,
         batches=batches,
     )
+    if chosen and arguments.polish:
+        arguments = dataclasses.replace(arguments, first=full_first(arguments))
     with jax.enable_x64(dtype == np.float64):  # last, since these evaluate the user's functions
         start = oracles.structure.ravel(x0, dtype)
         within_reach(method, name, oracles, start)
         check_means(problem, oracles, start, dtype)
     return arguments
+
+
+def full_first(a: Arguments) -> str:
+    """What comes before the steps of "auto": full gradients, where these cost little.
+
+    Not where a budget was given, which steps then are to keep, nor where what is asked for is made
+    from several runs or from the way of one.
+    """
+    alone = a.replicas == 1 and a.output == "last"
+    if a.limited or not alone or not a.rule.tuned or not full_is_cheap(a.oracles):
+        return ""
+    return f"{a.name} with full gradients: {size_of(a.oracles)}"
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:

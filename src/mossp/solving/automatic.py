@@ -4,6 +4,7 @@
     finite, or none at all    sqp-dc, or mossp-al beyond 32 constraints  polished as F levels off,
                               with SVRG gradients; full ones where       judged at 1e-10
                               these are cheap
+    few of them               full gradients on the host come first, and mostly end it
     Sampler, Stream           the same methods with recursive momentum   judged at 1e-2
                               and steps that settle; mossp-r without
                               constraints
@@ -23,6 +24,8 @@ from mossp.schedules import Rule
 
 FEW_CONSTRAINTS = 32  # a step of sqp-dc solves systems of this size
 FEW_ROWS = 256  # whose full gradient costs little more than a mini-batch's
+# Numbers in data of which a pass takes some 0.2 ms, and variables: beyond, steps come at once.
+FEW_NUMBERS, FEW_VARIABLES = 250_000, 1_000
 
 
 class Choice(NamedTuple):
@@ -47,9 +50,25 @@ def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
         method, name = SQPDC(momentum=momentum), "sqp-dc"
     else:
         method, name = MoSSPAL(momentum=momentum), "mossp-al"
+    kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
+    return Choice(method, name, oracles.finite_sum, f"{kind} gradients: {size_of(oracles)}")
+
+
+def size_of(oracles: Oracles) -> str:
+    """The size of a problem in words."""
     most = max((s.rows or 0 for s in (oracles.source, *oracles.others)), default=0)
     what = "no data" if oracles.finite_sum and not most else f"{most} rows"
     what = what if oracles.finite_sum else "samples without end"
-    kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
-    many = counted(oracles.m, "constraint")
-    return Choice(method, name, oracles.finite_sum, f"{kind} gradients: {what}, {many}")
+    return f"{what}, {counted(oracles.m, 'constraint')}"
+
+
+def full_is_cheap(oracles: Oracles) -> bool:
+    """Whether a hundred passes over the data cost less than to compile steps would.
+
+    By the size of the problem, never by times: a run can be repeated. A convex problem is polished
+    at once, and needs none of them; a long program takes long to run as well.
+    """
+    if not oracles.finite_sum or oracles.convex or oracles.large:
+        return False
+    n = oracles.structure.size
+    return n <= FEW_VARIABLES and oracles.rows_per_pass * n <= FEW_NUMBERS

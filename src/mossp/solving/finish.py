@@ -46,7 +46,8 @@ def finish(p: Prepared, state: State) -> Result:
         message = f"{status.value} {message}"
     # A signal that came too late for the run must still end what the run is a part of.
     status = Status.INTERRUPTED if p.budget.interrupt.received else status
-    tunings = sum(k < state.k or k == 0 for k in p.loop.events.retune_at)
+    begun = bool(state.position.carries)
+    tunings = sum(k < state.k or (k == 0 and begun) for k in p.loop.events.retune_at)
     products = p.hessian_products + tunings * p.products_per_tuning + state.attempts.products
     return Result(
         x=p.structure.unravel(np.asarray(outputs.x[verdict.best], np.float64)),
@@ -58,13 +59,13 @@ def finish(p: Prepared, state: State) -> Result:
         certificate=verdict.certificate,
         # Of replicas that share their start.
         expectation=verdict.expectation if a.starts == 1 else None,
-        steps=state.k,
+        steps=state.k + state.attempts.full_steps,
         gradients=p.gradients(state),
         values=p.values(state),
         hessian_products=products,
         seconds=spent,
         compile_seconds=state.compile_seconds,
-        trace=record.trace(p.trace_rows),
+        trace=record.trace(p.traced_rows(state)),
         xs=each_replica(p.structure, outputs.x),
         funs=verdict.funs,
         violations=verdict.violations,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import time
 from typing import Any
 
@@ -25,13 +27,15 @@ from mossp.engine import steps as compiled
 from mossp.engine.draws import Draws
 from mossp.engine.fingerprint import fingerprint
 from mossp.engine.loop import Events, Loop, Position, Shard, shard_sizes
-from mossp.engine.steps import Context
+from mossp.engine.steps import Carry, Context, Observation
 from mossp.engine.watch import Record, Watch
 from mossp.measuring import step_sizes
 from mossp.measuring.estimate import estimate_at, hessian_products, sample_draws
 from mossp.methods import Method
 from mossp.methods.penalty import NoPenalty
 from mossp.newton.attempts import Attempts, Polishing
+from mossp.newton.descent import evaluated
+from mossp.newton.residual import KKT
 from mossp.oracles import Oracles
 from mossp.problem import Problem
 from mossp.schedules import Auto, Constant, Rule, Schedule, with_alpha
@@ -84,8 +88,28 @@ class Prepared:
         each = differentiated(self.oracles, a.method, a.batch_size)
         per_step = a.method.momentum.gradients * each
         full = state.position.anchors * self.oracles.rows_per_pass
-        steps = self.initial_gradients + state.k * per_step
+        first = self.initial_gradients if state.position.carries else 0
+        steps = first + state.k * per_step
         return steps + full + state.attempts.gradients
+
+    @functools.cached_property
+    def at_start(self) -> Observation:
+        """What is seen of the start with all of the data, by what polishing needs in any case."""
+        points, kkt = self.initial.position.points, KKT(self.oracles, self.arguments.dtype)
+        if points is None or self.initial.k:
+            return self.watch.first
+        same = self.arguments.starts == 1
+        found = [evaluated(kkt, x) for x in (points[:1] if same else points)]
+        each = found * len(points) if same else found
+        zero = np.zeros(len(points))
+        F, violation = (np.array([getattr(at, of) for at in each]) for of in ("F", "violation"))
+        finite = np.array([at.finite for at in each])
+        return Observation(F, violation, zero, np.linalg.norm(points, axis=1), finite)
+
+    def traced_rows(self, state: State) -> int:
+        """Samples on which the objective of the trace was evaluated."""
+        lazy = self.initial.position.points is not None
+        return self.problem.samples or 1 if lazy and not state.k else self.trace_rows
 
     def values(self, state: State) -> int:
         """Samples at which steps evaluated constraints without differentiating them."""
@@ -131,7 +155,7 @@ def prepare(
     structure = Structure.of(a.x0)
     given = structure.ravel(a.x0, a.dtype)
     notes: list[str] = []
-    if a.chosen or a.batches:
+    if (a.chosen and not a.first) or a.batches:
         notes.append(f"Chosen: {'; '.join(part for part in (a.chosen, a.batches) if part)}.")
     form = a.method.form(oracles)
     if form:
@@ -149,7 +173,7 @@ def prepare(
     )
     rows, row_count = trace_rows(problem, a)
     watch = Watch(
-        oracles, loop, rows, start, given, loop.observe(position, rows),
+        oracles, loop, rows, start, given, position,
         keeps_best=a.output == "best", tol=a.tol,
     )  # fmt: skip
     fresh = State(
@@ -196,17 +220,21 @@ def prepare_loop(
     if a.starts > 1:
         every = different_starts(oracles, start, a.starts, 1e-8, a.seed).astype(a.dtype)
     context = Context(oracles, np.asarray(1 / (1 + extra), a.dtype))
-    shards, carries, first = [], [], 0
+    shards, first = [], 0
     for size in shard_sizes(a.replicas, one_reader=rows.sequential):
         draws = Draws(rows, a.seed, first, size, a.drawn, a.dtype, shared)
-        # The last shard may hold replicas that do not count: any setting will do for them.
-        chosen = [settings[min(r, len(settings) - 1)] for r in range(first, first + size)]
-        method, schedule = jax.tree.map(stacked, *chosen)
-        points = every[np.minimum(np.arange(first, first + size), a.replicas - 1)]
-        d0 = first_estimate(a, source, extra, draws, points)
-        carries.append(compiled.start(context, method, schedule, on_device(points), d0))
         shards.append(Shard(context, draws, a.drawn))
         first += size
+
+    def start_of(number: int, points: np.ndarray) -> Carry:
+        draws = shards[number].draws
+        replicas = range(draws.first, draws.first + draws.replicas)
+        # The last shard may hold replicas that do not count: any setting will do for them.
+        chosen = [settings[min(r, len(settings) - 1)] for r in replicas]
+        method, schedule = jax.tree.map(stacked, *chosen)
+        d0 = first_estimate(a, source, extra, draws, points)
+        return compiled.start(context, method, schedule, on_device(points), d0)
+
     epoch = steps_per_anchor(problem, a.method, a.batch_size) if momentum.anchored else 0
     tuned = a.rule.tuned and not a.method.parameter_free
     events = Events(
@@ -216,7 +244,11 @@ def prepare_loop(
         anchor_every=epoch,
     )
     tuner = tuner_of(a, constants_draws) if tuned and a.steps else None
-    return Loop(shards, a.replicas, events, tuner), Position(0, tuple(carries))
+    loop = Loop(shards, a.replicas, events, tuner, start_of)
+    position = Position(0, points=np.asarray(every, a.dtype))
+    # What may end before the first step need not be ready for it; a clock must not wait for that.
+    waits = a.polish and a.seconds == math.inf
+    return loop, position if waits else loop.begun(position)
 
 
 def tuner_of(a: Arguments, draws: PyTree) -> step_sizes.Tuner:
@@ -264,12 +296,19 @@ def within_domain(a: Arguments, given: np.ndarray, x: np.ndarray, notes: list[st
     while part > NEARER**20:
         point = (given + part * (x - given)).astype(a.dtype)
         point = x.astype(a.dtype) if part == 1 else point
-        if not a.oracles.finite_sum or np.isfinite(compiled.objective(a.oracles, point)):
+        if not a.oracles.finite_sum or np.isfinite(value_at(a, point)):
             if part < 1:
                 notes.append("The loss is not finite at the feasible point next to x0.")
             return point
         part *= NEARER
     return x.astype(a.dtype)
+
+
+def value_at(a: Arguments, point: np.ndarray) -> float:
+    """F, by what will be needed in any case."""
+    if not a.polish:
+        return compiled.objective(a.oracles, point)
+    return evaluated(KKT(a.oracles, a.dtype), point).F
 
 
 def first_estimate(

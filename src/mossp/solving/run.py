@@ -25,6 +25,7 @@ from mossp.newton.attempts import Observer
 from mossp.oracles import Oracles
 from mossp.solving.observer import Progress
 from mossp.solving.prepare import Prepared
+from mossp.solving.short import short_way
 from mossp.solving.state import Ended, State, save
 
 CHECKPOINT_SECONDS = 10.0
@@ -52,7 +53,8 @@ def before_the_first_step(p: Prepared, state: State) -> State:
         state = solved_at_start(p, state)
     if state.ended is None:
         state = polished_early(p, state)
-    if relaxes(p, state) and state.ended in (None, Ended.START):
+    state = stopped(p, short_way(p, state))
+    if relaxes(p, state) and state.ended in (None, Ended.START, Ended.SOLVED):
         relaxed = p.polishing.relaxed(state.attempts, p.start, observed(p, state))
         state = state._replace(attempts=relaxed)
     return stopped(p, state)
@@ -63,7 +65,7 @@ def compiled(p: Prepared, state: State) -> State:
     spent = p.budget.seconds()
     with p.budget.clock.paused():
         going = state.k < p.arguments.steps and state.ended is None
-        if p.watch.first.finite.all() and going:
+        if going and p.watch.first.finite.all():
             state = state._replace(position=p.loop.compile(state.position))
     took = time.perf_counter() - p.began - (spent - p.seconds_before)
     return state._replace(compile_seconds=took)
@@ -71,8 +73,9 @@ def compiled(p: Prepared, state: State) -> State:
 
 def iterated(p: Prepared, state: State, each: Callable[[State], None]) -> State:
     a, longest, saved = p.arguments, FIRST_CHUNK, Clock()
-    if state.k == 0:
-        state = recorded(p, state, p.watch.first, [], seconds=0.0)
+    if state.k == 0 and not state.record.history:
+        seen = p.watch.first if state.position.carries else p.at_start
+        state = recorded(p, state, seen, [], seconds=0.0)
     if state.ended is None:
         state = certified(p, state)
     state = ended(p, stopped(p, state))
@@ -179,7 +182,7 @@ def solved_at_start(p: Prepared, state: State) -> State:
     """Whether the start is a KKT point at tol already: an earlier answer, as a rule."""
     a, x = p.arguments, on_device(p.start)
     ends_early = a.method.exact and a.output != "random" and a.starts == 1 and not p.shared
-    if state.k or not ends_early or not p.watch.first.finite.all():
+    if state.k or not ends_early or not p.at_start.finite.all():
         return state
     judged = p.watch.judged(state.position, a.drawn)
     gradient = on_device(judged[0].gradient, x.dtype)
@@ -236,7 +239,7 @@ def relaxes(p: Prepared, state: State) -> bool:
 def stopped_by_callback(p: Prepared, state: State, seen: Observation) -> bool:
     if p.arguments.callback is None:
         return False
-    xs = p.loop.carry(state.position).state.x
+    xs = p.loop.points(state.position)
     return asks_for_end(p, state, xs, seen.objective, seen.violation, "steps")
 
 
@@ -247,7 +250,9 @@ def observed(p: Prepared, state: State) -> Observer:
         if not p.observer.due:
             return False
         p.observer.show(state.k, F, violation, f"polishing, residual {residual:.0e}")
-        seen, xs = p.watch.observe(state.position), np.array(p.loop.carry(state.position).state.x)
+        begun = bool(state.position.carries)
+        seen = p.watch.observe(state.position) if begun else p.at_start
+        seen, xs = Observation(*map(np.array, seen)), np.array(p.loop.points(state.position))
         for values, value in ((xs, x), (seen.objective, F), (seen.violation, violation)):
             values[r] = value
         return asks_for_end(p, state, xs, seen.objective, seen.violation, "polishing")

@@ -74,7 +74,8 @@ def worth_more(a: Arguments, oracles: Oracles, first: Result) -> bool:
 
 
 def further(a: Arguments, oracles: Oracles, first: Result) -> Iterator[Way]:
-    others = dataclasses.replace(a, checkpoint=None)  # the file is the first run's
+    # The file is the first run's, and so is what comes before its steps.
+    others = dataclasses.replace(a, checkpoint=None, first="")
     if a.polish:
         yield Way("Newton's method from the start", dataclasses.replace(others, steps=0))
     if first.status is Status.INFEASIBLE_STATIONARY:
