@@ -7,6 +7,9 @@
     Sampler, Stream           the same methods with recursive momentum   judged at 1e-2
                               and steps that settle; mossp-r without
                               constraints
+    with a part -E[g(x, xi)]  mossp-r, with SVRG or full gradients on    the same: polishing
+                              finite data; where g is smooth, f - g is   linearises g, again and
+                              one loss, and the rows above apply         again
 
 A schedule other than "auto", or output="random", is the paper's: mossp-r is then what runs.
 """
@@ -17,7 +20,7 @@ from typing import NamedTuple
 
 from mossp._base.printing import counted
 from mossp.estimators import SVRG, Full, GradientEstimator, Kind, Recursive
-from mossp.methods import METHODS, SQPDC, Method, MoSSPAL
+from mossp.methods import METHODS, SQPDC, Method, MoSSP, MoSSPAL
 from mossp.oracles import Oracles
 from mossp.schedules import Rule
 
@@ -30,6 +33,7 @@ class Choice(NamedTuple):
     name: str
     polish: bool
     why: str
+    exact: bool = False  # whether polishing makes it so, not the method itself
 
 
 def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
@@ -41,7 +45,9 @@ def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
     if oracles.finite_sum:
         momentum = Full() if oracles.rows_per_pass <= FEW_ROWS else SVRG()
     method: Method
-    if not oracles.finite_sum and not oracles.m:
+    if oracles.concave is not None:
+        method, name = MoSSP(momentum=momentum), "mossp-r"
+    elif not oracles.finite_sum and not oracles.m:
         method, name = METHODS["mossp-r"](), "mossp-r"
     elif oracles.m <= FEW_CONSTRAINTS:
         method, name = SQPDC(momentum=momentum), "sqp-dc"
@@ -52,4 +58,6 @@ def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
     what = what if oracles.finite_sum else "samples without end"
     kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
     many = counted(oracles.m, "constraint")
-    return Choice(method, name, oracles.finite_sum, f"{kind} gradients: {what}, {many}")
+    why = f"{kind} gradients: {what}, {many}"
+    ended = oracles.concave is not None and oracles.finite_sum
+    return Choice(method, name, oracles.finite_sum, why, exact=ended)
