@@ -3,7 +3,7 @@
 min  E[f(x, xi)] + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 """
 
-from mossp import constraints, examples, losses, moreau, rates, schedules
+from mossp import constraints, examples, losses, moreau, rates, schedules, smoothing
 from mossp._base.archive import CheckpointError
 from mossp._base.disk import cache
 from mossp.certificates.certificate import Certificate
@@ -143,6 +143,7 @@ __all__ = [
     "rates",
     "restore",
     "schedules",
+    "smoothing",
     "solve",
     "stationarity",
     "tune",

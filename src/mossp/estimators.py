@@ -1,7 +1,8 @@
 """Gradient estimators: d_k estimates grad f(x_k) from mini-batches.
 
 Where constraints are means over rows, the same estimators serve c(x_k) and J(x_k) q_k: whatever is
-a mean over rows of a function of a point, which for the latter is the pair (x, q).
+a mean over rows of a function of a point, which for the latter is the pair (x, q). And where the
+objective has a part -E[g(x, xi)], they serve a subgradient of it.
 
     Plain       d_k = gf(x_k; B_k)
     Polyak      d_k = (1 - alpha) d_{k-1} + alpha gf(x_k; B_k)
@@ -94,6 +95,11 @@ class GradientEstimator(Module):
     def of_values(self) -> GradientEstimator:
         """The same for c, whose values cost a forward pass only: two of them cost little."""
         return Recursive() if self.kind is Kind.POLYAK else self.tracker
+
+    @property
+    def of_subgradients(self) -> GradientEstimator:
+        """The same for subgradients of a function with kinks, whose differences do not vanish."""
+        return Polyak() if self.kind is Kind.RECURSIVE else self.tracker
 
 
 class Estimate(NamedTuple):

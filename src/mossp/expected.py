@@ -1,4 +1,4 @@
-"""Constraints that are means over rows: c(x) = E[c(x, zeta)].
+"""Constraints, and concave parts of the objective, that are means over rows: E[c(x, zeta)].
 
 Neyman-Pearson classification, a loss bounded on other data, equal rates of groups: what is bounded
 is a mean over data, of which a step sees a mini-batch. `Expected` says so, and which rows.
@@ -28,6 +28,8 @@ def _rows(data: Any) -> Source | None:
 
 class Expected(Module):
     """A constraint that is a mean over rows of data: `E[function(x, row)] <= 0`, or `= 0`.
+
+    Or a part of the objective with rows of its own, `Problem(..., concave=Expected(g, data=...))`.
 
     Parameters
     ----------
@@ -70,6 +72,25 @@ class Expected(Module):
             )
         if self.batch_size is not None:
             whole("batch_size", self.batch_size, 1)
+
+
+def as_concave(given: Any) -> Expected | None:
+    """What a user gave as g: a function of x and a batch, or Expected; None for none at all."""
+    if given is None:
+        return None
+    if isinstance(given, Expected):
+        if given.batch_size is not None:
+            raise ValueError(
+                "batch_size is for the values of constraints: the subgradients of a concave part "
+                "come from mini-batches as large as those of the loss. Leave it out."
+            )
+        return given
+    if not callable(given):
+        raise TypeError(
+            "concave must be a function g(x, batch) or mossp.Expected(g, data=...), but "
+            f"{shown(given)} was given."
+        )
+    return Expected(given)
 
 
 class Side(NamedTuple):

@@ -99,16 +99,17 @@ def probe_loss(
     x: PyTree,
     batches: list[tuple[PyTree, ...]],
     dtype: DType,
+    what: str = "The loss",
 ) -> Part:
     about = describe(x0, batches[0])
-    probed = probe_function("The loss", loss, [(x, *batch) for batch in batches], dtype, about)
-    value = returned("The loss", probed, about, x, *batches[0])
+    probed = probe_function(what, loss, [(x, *batch) for batch in batches], dtype, about)
+    value = returned(what, probed, about, x, *batches[0])
     if getattr(value, "shape", None) != () or not is_real(value):
         got = type(value).__name__
         if hasattr(value, "shape"):
             got = f"an array of shape {value.shape} and type {value.dtype}"
         raise ValueError(
-            f"The loss must return one real number, the mean over the rows of the batch, but it "
+            f"{what} must return one real number, the mean over the rows of the batch, but it "
             f"returns {got}: use jnp.mean(...)."
         )
     return probed

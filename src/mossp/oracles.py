@@ -1,6 +1,10 @@
 """What a method may call: f, c, h and g as functions of the vector x in R^n.
 
 min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
+
+The regulariser's g has a proximal map. A concave part -E[g(x, xi)] that has none is known by
+subgradients on rows (`concave`); declared smooth, it may be taken into f (`merged`), and at the end
+of a run it is linearised (`linearised`), which leaves a problem without it.
 """
 
 from __future__ import annotations
@@ -41,9 +45,9 @@ from mossp._base.types import (
 from mossp.data import Compiled, NoData, Rows, joined
 from mossp.functions import numbers_of
 from mossp.losses import Loss
-from mossp.regularizers import Regularizer, Relaxed
+from mossp.regularizers import Regularizer, Relaxed, Tilted
+from mossp.terms import Concave, Difference, Terms
 from mossp.terms import Number as SourceNumber
-from mossp.terms import Terms
 
 
 def namespace(x: AnyArray) -> ModuleType:
@@ -78,12 +82,17 @@ class Oracles(eqx.Module):
     value_sizes: tuple[int | None, ...] = eqx.field(static=True)
     programs: ProgramSet = eqx.field(static=True)
     pooled: bool = eqx.field(default=False, static=True)  # whether means are those of the pools
+    concave: Concave | None = None  # -E[g(x, xi)]
 
     @property
     def codes(self) -> list[Code]:
         """Of the functions that the user wrote."""
         sources = (self.source, *self.others)
-        given = [self.loss, *(t.function for t in self.terms.terms), *(s.function for s in sources)]
+        loss: Any = self.loss
+        f_and_g = [loss.loss, loss.concave] if isinstance(loss, Difference) else [loss]
+        f_and_g += [] if self.concave is None else [self.concave.function]
+        given = [*(t.function for t in self.terms.terms), *(s.function for s in sources)]
+        given = [f_and_g[0], *given, *f_and_g[1:]]
         functions = (function for function in given if isinstance(function, Function))
         return [function.code for function in functions if function.code is not None]
 
@@ -113,13 +122,19 @@ class Oracles(eqx.Module):
     @property
     def finite_sum(self) -> bool:
         """Whether full gradients can be had: a deterministic loss is a sum of one term."""
-        return self.source.finite_sum and not self.endless
+        return self.source.finite_sum and not self.endless and self.known_concave
 
     @property
     def endless(self) -> list[int]:
         """The sources of constraints that have no end, by number."""
         numbers = (number for number in self.terms.numbers if number is not None)
         return [number for number in numbers if not self.source_of(number).finite_sum]
+
+    @property
+    def looked_at(self) -> list[int]:
+        """The sources that constraints and the concave part look at, by number."""
+        numbers = {number for number in self.terms.numbers if number is not None}
+        return sorted(numbers | (set() if self.concave is None else {self.concave.rows}))
 
     @property
     def samples_constraints(self) -> bool:
@@ -139,29 +154,49 @@ class Oracles(eqx.Module):
 
     @property
     def rows_per_pass(self) -> int:
-        """Samples that one full gradient of f and of c differentiates; without data, one."""
+        """Samples that one full gradient of f, c and g differentiates; without data, one."""
         numbers = [number for number in self.terms.numbers if number is not None]
-        return (self.source.rows or 1) + sum(self.source_of(k).rows or 0 for k in numbers)
+        own = [] if self.concave is None else [self.concave.rows]
+        return (self.source.rows or 1) + sum(self.source_of(k).rows or 0 for k in numbers + own)
 
     def on_pools(self) -> Oracles:
-        """With constraints as means over some rows, for what is measured again and again."""
+        """With constraints and g as means over some rows, for what is measured again and again."""
         needed = any(pool is not None for pool in self.pools)
         return dataclasses.replace(self, pooled=True) if needed else self
 
     @property
     def convex(self) -> bool:
         """Whether any critical point is known to be a minimum."""
-        return self.relaxable and self.regularizer.convex
+        return self.relaxable and not self.subtracts
 
     @property
     def relaxable(self) -> bool:
         """Whether all but -g is known to be convex."""
         return isinstance(self.loss, Loss) and self.loss.convex and self.m == 0
 
+    @property
+    def subtracts(self) -> bool:
+        """Whether the objective has a concave part: the regulariser's g, or a mean over rows."""
+        return self.concave is not None or not self.regularizer.convex
+
     def relaxed(self, part: Number) -> Oracles:
         """The problem without -g, and with a part of h."""
-        relaxed = Relaxed(self.regularizer, part)
-        return eqx.tree_at(lambda o: o.regularizer, self, relaxed, is_leaf=lambda r: r is relaxed)
+        return dataclasses.replace(self, regularizer=Relaxed(self.regularizer, part), concave=None)
+
+    def linearised(self, s: AnyArray) -> Oracles:
+        """The problem with <s, x> in place of E[g(x, xi)]."""
+        return dataclasses.replace(self, regularizer=Tilted(self.regularizer, s), concave=None)
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether f and g look at the same rows, so that f - g is one loss."""
+        return self.concave is not None and self.concave.rows == 0
+
+    def merged(self) -> Oracles:
+        """The problem with f - g as its loss."""
+        assert self.concave is not None
+        loss = Difference(self.loss, self.concave.function)
+        return dataclasses.replace(self, loss=loss, concave=None)
 
     def restricted(self, places: AnyArray) -> Oracles:
         """The problem in some entries of x, in ascending order; the others are 0."""
@@ -184,7 +219,21 @@ class Oracles(eqx.Module):
         return jax.grad(self.f)(x, batch)
 
     def full_value(self, x: Vector) -> Scalar:
-        return self.source.mean(lambda batch: self.f(x, batch))
+        """F but for the regulariser: f(x) - E[g(x, xi)]."""
+        f = self.source.mean(lambda batch: self.f(x, batch))
+        return f if self.concave is None else f - self.concave_value(x)
+
+    def value_on(self, x: Vector, rows: Batch) -> Scalar:
+        """The same on some rows of the loss, which stand for all."""
+        f = self.f(x, rows)
+        if self.concave is None:
+            return f
+        return f - (self.g(x, rows) if self.concave.rows == 0 else self.concave_value(x))
+
+    def slope(self, x: Vector) -> Vector:
+        """grad f(x) - s, s a subgradient of E[g] at x."""
+        gradient = self.full_gradient(x)
+        return gradient if self.concave is None else gradient - self.concave_slope(x)
 
     def full_gradient(self, x: Vector) -> Vector:
         return self.source.mean(lambda batch: self.gradient(x, batch))
@@ -207,6 +256,35 @@ class Oracles(eqx.Module):
         step = size / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(x.dtype).tiny)
         ahead, behind = jax.lax.map(function, jnp.stack([x + step * v, x - step * v]))
         return (ahead - behind) / (2 * step)
+
+    # -E[g(x, xi)] -------------------------------------------------------------------------
+
+    @property
+    def known_concave(self) -> bool:
+        """Whether subgradients of E[g] over all rows can be had."""
+        return self.concave is None or self.source_of(self.concave.rows).finite_sum
+
+    def g(self, x: Vector, batch: Batch) -> Scalar:
+        """The mean over rows of its source; a step's batch has those of all sources."""
+        assert self.concave is not None
+        number = self.concave.rows
+        rows = batch.gradients[number] if isinstance(batch, Rows) else batch
+        args = () if self.source_of(number).deterministic else (rows,)
+        return self.concave.function(self.structure.unravel(x), *args)
+
+    def subgradient(self, x: Vector, batch: Batch) -> Vector:
+        """A subgradient of g at x on some rows, by differentiation."""
+        return jax.grad(self.g)(x, batch)
+
+    def concave_value(self, x: Vector) -> Scalar:
+        """E[g(x, xi)] over all rows; over a pool where they have no end."""
+        assert self.concave is not None
+        return self.mean(self.concave.rows, lambda batch: self.g(x, batch))
+
+    def concave_slope(self, x: Vector) -> Vector:
+        """A subgradient of E[g] at x over all rows; over a pool where they have no end."""
+        assert self.concave is not None
+        return self.mean(self.concave.rows, lambda batch: self.subgradient(x, batch))
 
     # c ------------------------------------------------------------------------------------
 

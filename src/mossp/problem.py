@@ -1,6 +1,8 @@
 """The problem as a user states it.
 
 min  f(x) + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
+
+or, with a concave part that is a mean over rows as f is,  f(x) - E[g(x, xi)] + h(x) - g_r(x).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from mossp._base.tracing import Probed
 from mossp._base.types import PyTree
 from mossp._base.validation import concrete
 from mossp.data import Finite, Source, as_source, joined
-from mossp.expected import Expected, Side
+from mossp.expected import Expected, Side, as_concave
 from mossp.foreign import check_foreign
 from mossp.functions import (
     check_regularizer_fits,
@@ -43,9 +45,11 @@ from mossp.functions import (
 from mossp.losses import Loss
 from mossp.oracles import Oracles
 from mossp.regularizers import Regularizer, Zero
-from mossp.terms import Term, Terms
+from mossp.smoothing import Smooth
+from mossp.terms import Concave, Term, Terms
 
 POOL = 4096  # rows that stand for all where constraints are measured again and again
+CONCAVE = "The concave part"  # as an error names it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,6 +69,10 @@ class Problem:
     equality, inequality : callable, Expected, or dict or list of these, optional
         Functions of x that return a scalar, a vector, or a dict of arrays; or means over rows,
         `mossp.Expected(function)`. The multipliers carry the names of dicts.
+    concave : callable or Expected, optional
+        `g(x, batch)`, the mean over the rows of `batch` of functions that are convex in x, perhaps
+        with kinks: -E[g] is added to the objective. `mossp.Expected(g, data=...)` has rows of its
+        own; `mossp.smoothing.Smooth(g)` says that g has no kinks.
 
     Attributes
     ----------
@@ -88,11 +96,13 @@ class Problem:
     regularizer: Regularizer = dataclasses.field(default_factory=Zero)
     equality: Any = None
     inequality: Any = None
+    concave: Any = None
     samples: int | None = dataclasses.field(default=None, init=False)
 
     # Made from these once.
     _sides: ClassVar[tuple[Side, Side]]
-    _every: ClassVar[tuple[Source, ...]]  # the rows of the loss, and those of constraints
+    _concave: ClassVar[Expected | None]
+    _every: ClassVar[tuple[Source, ...]]  # the rows of the loss, and those of other parts
     _sources: ClassVar[dict[tuple[int, Any], Source]]
     _pools: ClassVar[dict[tuple[int, Any], Finite]]
 
@@ -103,6 +113,7 @@ class Problem:
             raise TypeError(f"loss must be a function, but {shown(self.loss)} was given.")
         sides = Side.of("equality", self.equality), Side.of("inequality", self.inequality)
         object.__setattr__(self, "_sides", sides)
+        object.__setattr__(self, "_concave", as_concave(self.concave))
         if self.regularizer is None:
             object.__setattr__(self, "regularizer", Zero())
         if not isinstance(self.regularizer, Regularizer):
@@ -115,7 +126,8 @@ class Problem:
         if self.data is not None:
             object.__setattr__(self, "data", source)
         object.__setattr__(self, "samples", source.rows)
-        own = {id(e.data): e.data for e in self._expected if e.data is not None}
+        looking = [*self._expected, *([] if self._concave is None else [self._concave])]
+        own = {id(e.data): e.data for e in looking if e.data is not None}
         if source.deterministic and any(e.data is None for e in self._expected):
             raise ValueError(
                 "A constraint looks at the rows of the problem, which has no data: give rows to "
@@ -129,8 +141,8 @@ class Problem:
 
     @property
     def deterministic(self) -> bool:
-        """Whether neither the loss nor a constraint looks at rows."""
-        return self._every[0].deterministic and not self._expected
+        """Whether neither the loss nor another part looks at rows."""
+        return self._every[0].deterministic and not self._expected and len(self._every) == 1
 
     @property
     def most_rows(self) -> int | None:
@@ -198,11 +210,18 @@ class Problem:
         ]
         check_foreign("The loss", self.loss, x0, sources[0])
         loss = probe_loss(self.loss, x0, x, sources[0].shapes(), dtype)
+        concave = None if self._concave is None else self._number(self._concave)
+        g = None
+        if self._concave is not None and concave is not None:
+            batches, function = sources[concave].shapes(), self._concave.function
+            check_foreign(CONCAVE, function, x0, sources[concave])
+            g = probe_loss(function, x0, x, batches, dtype, CONCAVE)
         sides = [self._probed(side, x0, x, sources, dtype) for side in self._sides]
         regularizer = with_dtype(self.regularizer.on(structure.slices), dtype)
         check_regularizer_fits(regularizer, structure.size, dtype)
         entries = [entry for side in sides for entry in side]
         parts = (loss, *(entry.part for entry in entries), *samplers)
+        parts = parts if g is None else (*parts, g)
         key = (
             structure,
             np.dtype(dtype),
@@ -210,6 +229,7 @@ class Problem:
             tuple(entry.number for entry in entries),
             self._value_sizes,
             form_of_regularizer(regularizer, structure.size, dtype),
+            concave,
         )
         probed = [part for part in parts if isinstance(part, Probed)]
         numbers = lambda: numbers_of(probed)  # noqa: E731
@@ -234,6 +254,9 @@ class Problem:
             source=compiled[0],
             regularizer=regularizer,
             terms=Terms(tuple(terms), structure),
+            concave=None
+            if g is None or concave is None
+            else Concave(function_of(g, programs, "concave"), concave),
             others=compiled[1:],
             pools=(None,) * len(compiled),
             structure=structure,
@@ -243,6 +266,11 @@ class Problem:
             programs=programs,
         )
         return dataclasses.replace(oracles, pools=self._pooled(oracles, dtype))
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the concave part was declared to have no kinks."""
+        return self._concave is not None and isinstance(self._concave.function, Smooth)
 
     def _probed(
         self, side: Side, x0: PyTree, x: PyTree, sources: list[Source], dtype: Any
@@ -265,9 +293,9 @@ class Problem:
         What is measured at them again and again costs little; samples without end have no others.
         """
         pools: list[Finite | None] = [None] * len(self._every)
-        for number in (k for k in oracles.terms.numbers if k is not None):
+        for number in oracles.looked_at:
             source, key = self.source(dtype, number), (number, np.dtype(dtype))
-            if source.rows is not None and source.rows <= POOL:
+            if source.deterministic or (source.rows is not None and source.rows <= POOL):
                 continue
             if source.function is not None:  # which may have changed
                 pools[number] = Finite.whole(sample_of(oracles, number, POOL))

@@ -1,8 +1,8 @@
 """The constraints as one vector c = (c_E, c_I), made of terms: functions of x, and means over rows.
 
 Terms are grouped by the source of their rows, since one pass over a source serves all of them. The
-number of a source is 0 for the rows of the loss and 1, 2, ... for those that a constraint has of
-its own; None stands for terms that are functions of x alone.
+number of a source is 0 for the rows of the loss and 1, 2, ... for those that a constraint, or the
+concave part of the objective, has of its own; None stands for terms that are functions of x alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,23 @@ class Term(eqx.Module):
     function: Callable[..., PyTree]  # of x, or of x and a batch
     rows: Number = eqx.field(static=True)  # the number of the source of its rows
     size: int = eqx.field(static=True)  # entries of c
+
+
+class Concave(eqx.Module):
+    """The part -E[g(x; xi)] of the objective: g is a mean over rows, convex in x."""
+
+    function: Callable[..., PyTree]  # of x and a batch, or of x alone where there are no rows
+    rows: int = eqx.field(static=True)  # the number of the source of its rows
+
+
+class Difference(eqx.Module):
+    """f - g as one loss."""
+
+    loss: Callable[..., PyTree]
+    concave: Callable[..., PyTree]
+
+    def __call__(self, x: PyTree, *batch: Batch) -> Array:
+        return self.loss(x, *batch) - self.concave(x, *batch)
 
 
 class Terms(eqx.Module):

@@ -6,6 +6,8 @@ blocks, which has the right expectation; how far these products scatter gives it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ import numpy as np
 from mossp._base.types import (
     AnyArray,
     Array,
+    Batch,
     Draws,
     Index,
     Namespace,
@@ -36,6 +39,24 @@ def value_and_gradients(
     if oracles.source.finite_sum:
         f, g = oracles.source.mean(lambda batch: evaluate(x, batch))
         return f, g[None]
+    return in_blocks(oracles, evaluate, x, draws, batch_size)
+
+
+def value_and_subgradients(
+    oracles: Oracles, x: Vector, draws: Draws, batch_size: int
+) -> tuple[Scalar, Vectors]:
+    """The same of a concave part: (E[g], subgradients of it in independent blocks)."""
+    evaluate = jax.value_and_grad(oracles.g)
+    if oracles.known_concave:
+        return oracles.concave_value(x), oracles.concave_slope(x)[None]
+    return in_blocks(oracles, evaluate, x, draws, batch_size)
+
+
+def in_blocks(
+    oracles: Oracles, evaluate: Callable[[Vector, Batch], tuple[Scalar, Vector]], x: Vector,
+    draws: Draws, batch_size: int,
+) -> tuple[Scalar, Vectors]:  # fmt: skip
+    """A value and a gradient over the rows of draws, the latter in independent blocks."""
     blocks, length = block_shape(draws)
 
     def mean(k: Index) -> tuple[Scalar, Vector]:

@@ -23,6 +23,7 @@ from mossp.certificates.blocks import (
     fresh_constraints,
     length_of_mean,
     value_and_gradients,
+    value_and_subgradients,
 )
 from mossp.certificates.certificate import Certificate, certificate
 from mossp.certificates.feasibility import constraints_and_jacobian
@@ -37,7 +38,10 @@ More = Callable[[int], Draws]  # the draws of a number >= 1: as many as before, 
 
 @compiled(static_argnames="batch_size")
 def _gradients(oracles: Oracles, x: Vector, draws: Draws, *, batch_size: int) -> Vectors:
-    return value_and_gradients(oracles, x, draws, batch_size)[1]
+    G = value_and_gradients(oracles, x, draws, batch_size)[1]
+    if oracles.concave is None:
+        return G
+    return G - value_and_subgradients(oracles, x, draws, batch_size)[1]
 
 
 @compiled(static_argnames="batch_size")

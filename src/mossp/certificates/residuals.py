@@ -2,6 +2,7 @@
 
     u = grad f(x) + J(x) q + s_h - s_g,     s_h in dh(x),  s_g in dg(y),  q the multipliers
 
+(with a concave part -E[g(x, xi)], s_g has a subgradient of E[g] at y besides, taken here anew)
 with the full gradient where there is one. Samplers and streams give fresh samples instead, in
 blocks, and ||u||^2 is then the mean inner product of two different blocks, which has the right
 expectation; how far these products scatter gives its standard error.
@@ -47,6 +48,7 @@ from mossp.certificates.blocks import (
     length_of_mean,
     standard_errors,
     value_and_gradients,
+    value_and_subgradients,
 )
 from mossp.certificates.witness import Witness
 from mossp.oracles import Oracles, namespace, violated
@@ -104,7 +106,7 @@ class Residuals(NamedTuple):
     """What is computed for one witness, or for several with a leading axis."""
 
     objective: AnyArray  # F(x)
-    gradient: AnyArray  # grad f(x)
+    gradient: AnyArray  # grad f(x); minus a subgradient of E[g] at x where there is such a part
     criticality: AnyArray
     proximity: AnyArray
     feasibility: AnyArray
@@ -120,6 +122,7 @@ def assembled(
     oracles: Oracles, *, x: AnyVector, c: AnyArray, q: AnyArray, terms: tuple[AnyVector, ...],
     pull: Callable[[AnyArray], AnyVector], sizes: AnyArray, criticality: Number, error: Number,
     proximity: Number, objective: Number, c_error: AnyArray | None = None,
+    slope: AnyVector | None = None,
 ) -> Residuals:  # fmt: skip
     """The residuals from what they are made of, in NumPy or in JAX.
 
@@ -138,6 +141,8 @@ def assembled(
         ||u||, two standard errors of it, ||x - y||, F(x).
     c_error
         Standard errors of c where it is estimated.
+    slope
+        grad f(x) minus a subgradient of E[g] at x; grad f(x) unless given.
 
     Returns
     -------
@@ -148,7 +153,7 @@ def assembled(
     c_I, q_I = c[oracles.m_E :], q[oracles.m_E :]
     return Residuals(
         objective=objective,
-        gradient=terms[0],
+        gradient=terms[0] if slope is None else slope,
         criticality=criticality,
         proximity=proximity,
         feasibility=norm(wrong),
@@ -191,7 +196,12 @@ def residuals(
 
     def one(w: Witness) -> Residuals:
         f, G = value_and_gradients(oracles, w.x, draws, batch_size)
-        gradient = jnp.mean(G, axis=0)
+        gradient, slope, s_g = jnp.mean(G, axis=0), None, w.s_g
+        if oracles.concave is not None:
+            g, S = value_and_subgradients(oracles, w.x, draws, batch_size)
+            slope, f = gradient - jnp.mean(S, axis=0), f - g
+            _, S = value_and_subgradients(oracles, w.y, draws, batch_size)
+            G, s_g = G - S, w.s_g + jnp.mean(S, axis=0)
         c, pull = oracles.linearized(w.x)
         q, c_error = oracles.positive_part(w.lam + w.rho * c), None
         if oracles.endless:  # q is from other samples than those that judge it
@@ -202,9 +212,9 @@ def residuals(
         criticality, error = length_of_mean(G + (Jq + w.s_h - w.s_g))
         return assembled(
             oracles, x=w.x, c=c, q=q, pull=pull,
-            terms=(gradient, w.s_g, oracles.regularizer.nearest_h(w.x, jnp.zeros_like(w.x))),
+            terms=(gradient, s_g, oracles.regularizer.nearest_h(w.x, jnp.zeros_like(w.x))),
             sizes=constraint_sizes(oracles, w.x, pull),
-            criticality=criticality, error=error, c_error=c_error,
+            criticality=criticality, error=error, c_error=c_error, slope=slope,
             proximity=jnp.linalg.norm(w.x - w.y), objective=f + oracles.regularizer(w.x),
         )  # fmt: skip
 

@@ -78,7 +78,8 @@ def stationarity(problem: Problem, x: PyTree) -> float:
 
 @compiled
 def full_gradient(oracles: Oracles, x: Vector) -> Vector:
-    return oracles.full_gradient(x)
+    """Of f; minus a subgradient of E[g] where the objective has such a part."""
+    return oracles.slope(x)
 
 
 @np.errstate(over="ignore", invalid="ignore")

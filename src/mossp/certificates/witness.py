@@ -14,7 +14,9 @@ class Witness(NamedTuple):
     """What proves a point nearly stationary: u = grad f(x) + J(x) q + s_h - s_g is small.
 
     s_h is in the subdifferential of h at x, s_g in that of g at y, and the multipliers are
-    q = lam + rho c(x), or [.]_+ of that for inequalities: lam = 0 for a penalty method.
+    q = lam + rho c(x), or [.]_+ of that for inequalities: lam = 0 for a penalty method. Where the
+    objective has a part -E[g(x, xi)], s_g is the regulariser's own; that of E[g] at y is computed
+    by who judges it.
     """
 
     x: AnyVector

@@ -1,6 +1,7 @@
 """The rows of a step where constraints look at data as well as the loss does.
 
-Sources are numbered: 0 are the rows of the loss, 1, 2, ... those that a constraint has of its own.
+Sources are numbered: 0 are the rows of the loss, 1, 2, ... those that a constraint, or the concave
+part of the objective, has of its own.
 A step differentiates one mini-batch of each source, and takes the values of constraints from
 another one, which is larger, since values cost a forward pass only, and independent of the first,
 so that J(x; B) q with q from c(x; C) has the right expectation. What comes in one order is used up:
@@ -85,10 +86,9 @@ class Joint(Module, Source):
     def draw(self, rng: np.random.Generator, count: int, batch_size: int) -> PyTree:
         """Rows of draws: the sources one after the other; as many as the shortest gives."""
         gradients, values = [], []
-        for number, (source, looked) in enumerate(zip(self.sources, self.looked_at, strict=True)):
-            asked = looked or number == 0
-            gradients.append(source.draw(rng, count, batch_size) if asked else None)
-            if self.one_order(source) and asked and gradients[-1] is None:
+        for number, source in enumerate(self.sources):
+            gradients.append(source.draw(rng, count, batch_size))
+            if self.one_order(source) and gradients[-1] is None:
                 return None
             size = self.value_size(number, batch_size)
             values.append(source.draw(rng, count, size) if size else None)
@@ -132,5 +132,6 @@ def shared_out(batch: PyTree, axis: int) -> tuple[PyTree, PyTree]:
 def joined(
     sources: tuple[Compiled, ...], looked_at: tuple[bool, ...], sizes: tuple[int | None, ...]
 ) -> Any:
-    """The source of a run's steps: that of the loss alone where no constraint looks at rows."""
-    return Joint(sources, looked_at, sizes) if any(looked_at) else sources[0]
+    """The source of a run's steps: that of the loss alone where nothing else has rows."""
+    several = len(sources) > 1 or any(looked_at)
+    return Joint(sources, looked_at, sizes) if several else sources[0]

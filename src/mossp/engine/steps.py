@@ -203,7 +203,7 @@ def objective(oracles: Oracles, x: AnyVector) -> float:
 @compiled  # of what all methods have, so that they share a program
 def _observe(oracles: Oracles, xs: Vector, ys: Vector, finite: Any, rows: PyTree) -> jax.Array:
     def one(x: Vector, y: Vector, finite: Any) -> jax.Array:
-        f = oracles.full_value(x) if rows is None else oracles.f(x, rows)
+        f = oracles.full_value(x) if rows is None else oracles.value_on(x, rows)
         seen = Observation(
             objective=f + oracles.regularizer(x),
             violation=oracles.violation(x),

@@ -217,7 +217,7 @@ def _values(oracles: Oracles, x: Any, rows: PyTree) -> dict[str, Any]:
     full = rows is None
     c, pull = oracles.linearized(x)
     return {
-        "the loss": oracles.full_value(x) if full else oracles.f(x, rows),
+        "the loss": oracles.full_value(x) if full else oracles.value_on(x, rows),
         "the gradient of the loss": oracles.full_gradient(x) if full else oracles.gradient(x, rows),
         "a constraint": c,
         "the gradient of a constraint": pull(jnp.ones_like(c)),

@@ -100,8 +100,14 @@ def retune(
 ) -> tuple[Schedule, Any]:  # fmt: skip
     """New rho and mu at the current point; `reference` is where they were set before."""
     x, d, reg, first = state.x, state.memory.d, oracles.regularizer, tuner.k == 0
+    if oracles.concave is not None:
+        d = d - method.subgradient(state)
     L = smoothness_ahead(oracles, method, x, d, tuner, batch_size)
     oracles = oracles.on_pools()
+    if oracles.concave is not None:
+        # y follows prox_{mu g} by steps that g must not bend faster than; kinks bend nowhere.
+        bent = lambda v: oracles.along(oracles.concave_slope, x, v)  # noqa: E731
+        L = jnp.maximum(L, spectral_norm(bent, x.size, x.dtype))
     rho, step, bend = jnp.zeros_like(L), 1 / L, jnp.zeros_like(L)
     if oracles.m:
         c = oracles.c(x)

@@ -15,7 +15,7 @@ from mossp._base.types import Vector
 from mossp._base.validation import Holds, is_choice, require
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Kind
-from mossp.methods import tracking
+from mossp.methods import following, tracking
 from mossp.methods.penalty import GrowingPenalty, Penalty
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -94,6 +94,8 @@ class Method(Module):
         Whether it finds its step sizes by itself.
     samples_constraints : bool
         Whether it takes constraints that are means over rows, of which a step sees samples.
+    samples_concave : bool
+        Whether it takes a concave part -E[g(x, xi)] by subgradients on rows.
     needs_jacobian : bool
         Whether it asks for J itself, not for products J q.
     """
@@ -101,6 +103,7 @@ class Method(Module):
     momentum: eqx.AbstractVar[GradientEstimator]
     mu_end: ClassVar[float] = 1.0
     samples_constraints: ClassVar[bool] = False
+    samples_concave: ClassVar[bool] = False
     needs_jacobian: ClassVar[bool] = False
     parameter_free: ClassVar[bool] = False
 
@@ -161,7 +164,26 @@ class Method(Module):
         memory = tracking.refreshed(
             self.momentum, oracles, state.memory, state.x, self.needs_jacobian
         )
-        return state._replace(memory=memory)
+        state = state._replace(memory=memory)
+        if oracles.concave is None:
+            return state
+        anchored = following.refreshed(
+            self.follower, oracles, state.concave, self.linearised_at(state)
+        )
+        return state._replace(concave=anchored)
+
+    @property
+    def follower(self) -> GradientEstimator:
+        """How a subgradient of E[g] is estimated, for a concave part -E[g(x, xi)]."""
+        return self.momentum.of_subgradients
+
+    def linearised_at(self, state: Any) -> Vector:
+        """Where a step takes subgradients of E[g]."""
+        return state.y
+
+    def subgradient(self, state: Any) -> Vector:
+        """The estimate of a subgradient of E[g] after a step."""
+        return state.concave.d
 
     @abc.abstractmethod
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> Any:

@@ -6,6 +6,16 @@
 
 Inequalities enter as [c_I]_+ (Section 5 of the paper). Constraints that are means over rows are
 estimated as the gradient is (`mossp.methods.tracking`).
+
+A concave part -E[g(x, xi)] has no proximal map: y follows that of E[g] + g_r, g_r the regulariser's
+own g, by one step a mini-batch from a subgradient v of E[g] at y (`mossp.methods.following`). So
+does x on its side, and with tau = mu eta / (mu + eta)
+
+    x+ = prox_{tau h}(tau (z / mu + x / eta - S))
+    y+ = prox_{tau g_r}(tau (z / mu + y / eta - v))
+    z+ = z - beta (y+ - x+)
+
+of which eta = infinity and v = 0 are the three lines above. No rate is proved for this form.
 """
 
 from __future__ import annotations
@@ -18,7 +28,7 @@ from mossp._base.types import Vector
 from mossp._base.validation import is_weight
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Kind, Recursive
-from mossp.methods import tracking
+from mossp.methods import following, tracking
 from mossp.methods.base import About, Method, assumption, check_number
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -29,7 +39,9 @@ class State(NamedTuple):
     z: Vector  # where the difference of Moreau envelopes is being minimised
     memory: Any  # what the gradient estimator remembers
     v: Vector  # of the last step: z - mu S, so that x = prox_{mu h}(v)
-    y: Vector  # of the last step: prox_{mu g}(z)
+    y: Vector  # of the last step: prox_{mu g}(z), or what follows it
+    concave: Any = None  # what the estimator of dE[g](y) remembers, where there is such a part
+    w: Any = None  # of the last step, there: y = prox_{tau g_r}(w), and x = prox_{tau h}(v)
 
 
 class MoSSP(Method):
@@ -52,6 +64,7 @@ class MoSSP(Method):
     momentum: GradientEstimator = Recursive()
     beta: Any = 1.0  # step on the difference of envelopes, 0 < beta <= 1 (Lemma C.2)
     samples_constraints: ClassVar[bool] = True
+    samples_concave: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_number(self, "beta", "0 < beta <= 1", is_weight)
@@ -70,7 +83,9 @@ class MoSSP(Method):
         )
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
-        return State(x0, x0, self.memory(oracles, x0, d0), x0, x0)
+        concave = following.init(self.follower, oracles, x0)
+        w = None if concave is None else x0
+        return State(x0, x0, self.memory(oracles, x0, d0), x0, x0, concave, w)
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
         mu, rho, alpha, _ = parameters
@@ -80,16 +95,34 @@ class MoSSP(Method):
             multipliers=lambda c: oracles.positive_part(rho * c),
         )  # fmt: skip
         S = d + Jq
+        if oracles.concave is not None:
+            return self.followed(oracles, parameters, state._replace(memory=memory), S, batch)
         v = z - mu * S
         x = reg.prox_h(v, mu)
         y = reg.prox_g(z, mu)
         return State(x, z - self.beta * (y - x), memory, v, y)
 
+    def followed(
+        self, oracles: Oracles, parameters: Parameters, state: State, S: Vector, batch: Any
+    ) -> State:
+        """The step with a concave part that is a mean over rows."""
+        mu, _, alpha, eta = parameters
+        reg, x, y, z = oracles.regularizer, state.x, state.y, state.z
+        s, concave = following.update(self.follower, oracles, batch, state.concave, y, alpha)
+        tau = 1 / (1 / mu + 1 / eta)
+        v = tau * (z / mu + x / eta - S)
+        w = tau * (z / mu + y / eta - s)
+        x, y = reg.prox_h(v, tau), reg.prox_g(w, tau)
+        return State(x, z - self.beta * (y - x), state.memory, v, y, concave, w)
+
     def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
         mu, rho = parameters.mu, parameters.rho
-        x, z, _, v, y = state
-        z = z + self.beta * (y - x)  # before the step
+        x, z, _, v, y, _, w = state
         lam = jnp.zeros(oracles.m, x.dtype)
+        if oracles.concave is not None:
+            tau = 1 / (1 / mu + 1 / parameters.eta)
+            return Witness(x, y, s_h=(v - x) / tau, s_g=(w - y) / tau, lam=lam, rho=rho)
+        z = z + self.beta * (y - x)  # before the step
         return Witness(x, y, s_h=(v - x) / mu, s_g=(z - y) / mu, lam=lam, rho=rho)
 
     def rescale(self, state: State, ratio: Any) -> State:

@@ -24,6 +24,8 @@ def objection(method: Method, oracles: Oracles, x0: Vector) -> str | None:
         return f"takes subgradients of h, but that of {named(reg)} is infinite outside of a set"
     if oracles.samples_constraints and not method.samples_constraints:
         return "takes constraints that are functions of x alone, but one is a mean over rows"
+    if oracles.concave is not None and not method.samples_concave:
+        return "takes a concave part with a proximal map, but the problem's is a mean over rows"
     if about.constraints == "inequalities" and oracles.m_E:
         return "takes inequalities only, but the problem has an equality constraint"
     if about.constraints == "linear":

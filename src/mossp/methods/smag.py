@@ -11,11 +11,16 @@ s_h and s_g are subgradients at x and y. exact_g=True takes y+ = prox_{mu g}(z) 
 h="prox" the proximal step that keeps h whole,
 
     x+ = argmin_w <gf(x; B) + rho J c, w> + h(w) + |w - z|^2 / (2 mu) + |w - x|^2 / (2 eta).
+
+A concave part -E[g(x, xi)] adds a subgradient of g(.; B) at y to s_g, as in the article, whose
+second function is sampled; exact_g=True then keeps the proximal map of the regulariser's own g,
+
+    y+ = argmin_w <v, w> + g_r(w) + |w - z|^2 / (2 mu) + |w - y|^2 / (2 eta).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,6 +28,7 @@ import jax.numpy as jnp
 from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator, Plain
+from mossp.methods import following
 from mossp.methods.base import About, Method, check_choice, check_number, nearest_witness
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -34,6 +40,7 @@ class State(NamedTuple):
     z: Vector
     s_h: Vector  # of the last step, if it was proximal
     memory: Any
+    concave: Any = None  # what the estimator of dE[g](y) remembers, where there is such a part
 
 
 class SMAG(Method):
@@ -61,6 +68,7 @@ class SMAG(Method):
     beta: Any = 0.4
     h: str = eqx.field(default="subgradient", static=True)
     exact_g: bool = eqx.field(default=False, static=True)
+    samples_concave: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_choice(self, "h", ("prox", "subgradient"))
@@ -82,11 +90,12 @@ class SMAG(Method):
         )
 
     def init(self, oracles: Oracles, x0: Vector, d0: Vector) -> State:
-        return State(x0, x0, x0, jnp.zeros_like(x0), self.momentum.init(d0, x0))
+        concave = following.init(self.follower, oracles, x0)
+        return State(x0, x0, x0, jnp.zeros_like(x0), self.momentum.init(d0, x0), concave)
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
         mu, rho, alpha, eta = parameters
-        reg, (x, y, z, s_h, memory) = oracles.regularizer, state
+        reg, (x, y, z, s_h, memory, concave) = oracles.regularizer, state
         d, memory = self.momentum.update(self.gradient(oracles, batch), memory, x, alpha)
         S = d + oracles.constraint_gradient(x, rho)
         if self.h == "prox":
@@ -96,16 +105,24 @@ class SMAG(Method):
             s_h = q * (v - x)
         else:
             x = x - eta * (S + reg.nearest_h(x, 0 * x) + (x - z) / mu)
-        followed = y - eta * (reg.subgradient_g(y) + (y - z) / mu)
-        y = reg.prox_g(z, mu) if self.exact_g else followed
-        return State(x, y, z - self.beta * (y - x), s_h, memory)
+        if concave is not None:
+            v, concave = following.update(self.follower, oracles, batch, concave, y, alpha)
+            tau = 1 / (1 / mu + 1 / eta)
+            followed = y - eta * (reg.subgradient_g(y) + v + (y - z) / mu)
+            proximal = reg.prox_g(tau * (z / mu + y / eta - v), tau) if self.exact_g else y
+        else:
+            followed = y - eta * (reg.subgradient_g(y) + (y - z) / mu)
+            proximal = reg.prox_g(z, mu) if self.exact_g else y
+        y = proximal if self.exact_g else followed
+        return State(x, y, z - self.beta * (y - x), s_h, memory, concave)
 
     def witness(self, oracles: Oracles, parameters: Parameters, state: State) -> Witness:
         x, y, lam = state.x, state.y, jnp.zeros(oracles.m, state.x.dtype)
         s_g = oracles.regularizer.subgradient_g(y)
         if self.h == "prox":
             return Witness(x, y, state.s_h, s_g, lam, parameters.rho)
-        return nearest_witness(oracles, x, state.memory.d, y, s_g, lam, parameters.rho)
+        d = state.memory.d if state.concave is None else state.memory.d - state.concave.d
+        return nearest_witness(oracles, x, d, y, s_g, lam, parameters.rho)
 
     def rescale(self, state: State, ratio: Any) -> State:
         x, y, z = state.x, state.y, state.z

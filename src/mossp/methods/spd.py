@@ -10,7 +10,7 @@ Gamma = 1 / mu is the article's gamma and the weak convexity of Q_rho in one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 
@@ -50,6 +50,8 @@ class SPD(Stages):
     nu: Any = None  # smooths a g that has kinks; None: eta
     refresh: str = eqx.field(default="inner", static=True)
     average: bool = eqx.field(default=False, static=True)
+
+    samples_concave: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_switches(self)

@@ -12,7 +12,7 @@ gamma travels further in as many steps; eta_t then starts at the stable step eta
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -50,6 +50,8 @@ class SSDC(Stages):
     growth: Any = 1 / 3  # of T_k with k
     refresh: str = eqx.field(default="inner", static=True)
     average: bool = eqx.field(default=True, static=True)
+
+    samples_concave: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_choice(self, "refresh", ("inner", "outer"))

@@ -4,6 +4,9 @@
         for t = 1, ..., T:   y <- one inner step, with a gradient estimate d
         x_{k+1} = y                       (or the mean of the inner iterates, weighted by t)
 
+A concave part -E[g(x, xi)] adds to xi the mean of its subgradients at x_k over the mini-batches of
+the stage so far: a stage sees a batch of them that is T times as large.
+
 A step is one mini-batch. With refresh="inner" d is estimated at every y, and a step is one inner
 step; the end of a stage is an event on a counter. With refresh="outer" d is estimated at x_k alone,
 and a step is a whole stage.
@@ -22,6 +25,7 @@ from mossp._base.power import start_vector
 from mossp._base.types import Vector
 from mossp.certificates.certificate import Witness
 from mossp.estimators import GradientEstimator
+from mossp.methods import following
 from mossp.methods.base import Method, check_choice, check_number, choose, nearest_witness
 from mossp.oracles import Oracles
 from mossp.schedules import Parameters
@@ -39,6 +43,7 @@ class State(NamedTuple):
     k: Any  # stages finished
     memory: Any  # what the gradient estimator remembers
     p: Vector  # where a power iteration on J'J stands
+    concave: Any = None  # the estimate of dE[g](x_k), where there is such a part
 
 
 class Stages(Method):
@@ -75,6 +80,7 @@ class Stages(Method):
             xi=oracles.regularizer.subgradient_g(x0), y_g=x0, lam=jnp.zeros(m, x0.dtype),
             t=zero, k=zero, memory=self.momentum.init(d0, x0),
             p=start_vector(m, x0.dtype) if m else jnp.zeros(0, x0.dtype),
+            concave=None if oracles.concave is None else oracles.concave_slope(x0),
         )  # fmt: skip
 
     def step(self, oracles: Oracles, parameters: Parameters, state: State, batch: Any) -> State:
@@ -82,6 +88,10 @@ class Stages(Method):
         at = state.y if self.refresh == "inner" else state.center
         d, memory = self.momentum.update(gradient, state.memory, at, parameters.alpha)
         state = state._replace(memory=memory)
+        if oracles.concave is not None:
+            fresh = following.subgradient(self.momentum, oracles, batch)(state.center)
+            mean = state.concave + (fresh - state.concave) / (state.t + 1)
+            state = state._replace(concave=mean)
         if self.refresh == "inner":
             return self.iterate(oracles, parameters, state, d)
         T = jnp.asarray(self.length(state.k), jnp.int32)
@@ -89,7 +99,10 @@ class Stages(Method):
 
     def iterate(self, oracles: Oracles, parameters: Parameters, state: State, d: Vector) -> State:
         """One inner step, and the end of the stage where it is due."""
-        state = self.inner_step(oracles, parameters, state, d)
+        xi = state.xi
+        if state.concave is not None:
+            state = state._replace(xi=xi + state.concave)
+        state = self.inner_step(oracles, parameters, state, d)._replace(xi=xi)
         t = state.t + 1
         x = state.y
         if self.average:  # sum_s s y_s / sum_s s over s = 1, ..., t
@@ -109,7 +122,18 @@ class Stages(Method):
         s = state
         if self.proximal:
             return Witness(s.x, s.y_g, s.s_h, s.xi, s.lam, parameters.rho)
-        return nearest_witness(oracles, s.x, s.memory.d, s.y_g, s.xi, s.lam, parameters.rho)
+        d = s.memory.d if s.concave is None else s.memory.d - s.concave
+        return nearest_witness(oracles, s.x, d, s.y_g, s.xi, s.lam, parameters.rho)
+
+    def linearised_at(self, state: State) -> Vector:
+        return state.center
+
+    def subgradient(self, state: State) -> Vector:
+        return state.concave
+
+    def with_anchor(self, oracles: Oracles, state: State) -> State:
+        memory = self.momentum.refresh(oracles.full_gradient, state.memory, state.x)
+        return state._replace(memory=memory)
 
 
 def check_switches(method: Any) -> None:

@@ -22,13 +22,13 @@ from mossp._base.printing import counted
 from mossp.certificates.certificate import Witness
 from mossp.losses import Loss
 from mossp.newton.candidates import from_strong, spliced
+from mossp.newton.dca import polish
 from mossp.newton.descent import Descent
 from mossp.newton.globalization import Polished, compile_steps
 from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
 from mossp.newton.residual import KKT, row_count
 from mossp.newton.search import confines
-from mossp.newton.working_sets import polish
 from mossp.oracles import Oracles
 from mossp.regularizers.combine import Relaxed
 from mossp.regularizers.strength import strengths_in
@@ -197,7 +197,10 @@ class Polishing:
     def compile(self, x: np.ndarray) -> None:
         """Before the clock starts: a program cannot be left half compiled when time is up."""
         with contextlib.suppress(UsedUp):  # by a signal
-            compile_steps(self.oracles, x, Budget(interrupt=self.budget.interrupt))
+            oracles = self.oracles
+            if oracles.concave is not None:  # which is polished in rounds without it
+                oracles = oracles.linearised(np.zeros_like(x))
+            compile_steps(oracles, x, Budget(interrupt=self.budget.interrupt))
 
     def lacking(self, done: Attempts) -> str:
         """What the budget has too little of for an attempt; "" where there is room for one."""

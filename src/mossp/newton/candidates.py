@@ -270,7 +270,7 @@ class Splicing:
 @compiled
 def _slopes(oracles: Oracles, x: Vector, q: Vector) -> Vector:
     """grad f(x) + J(x) q."""
-    return oracles.full_gradient(x) + oracles.linearized(x)[1](q)
+    return oracles.slope(x) + oracles.linearized(x)[1](q)
 
 
 @compiled

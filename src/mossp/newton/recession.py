@@ -96,6 +96,8 @@ def newton_direction(
     oracles: Oracles, x: np.ndarray, q: np.ndarray, flat: np.ndarray, meter: Meter
 ) -> np.ndarray:
     """Newton's step for f over some entries, along the constraints that hold with equality."""
+    if oracles.concave is not None:
+        oracles = oracles.linearised(np.asarray(_slope_of_g(oracles, x)))
     kkt = KKT(oracles, x.dtype)
     meter.pay(gradients=kkt.rows)
     at, (S,) = kkt.evaluate(x, q, 1.0), np.nonzero(flat)  # R is not used: any t will do
@@ -162,6 +164,11 @@ def underflows(at: Callable[[float], Point], end: float, eps: float) -> bool:
         size /= 2
     left = at(size - 1).f - end
     return 0 < left <= eps * (at(-1.0).f - end)
+
+
+@compiled
+def _slope_of_g(oracles: Oracles, x: AnyVector) -> Any:
+    return oracles.concave_slope(x)
 
 
 @compiled

@@ -9,6 +9,7 @@ from mossp.regularizers.names import named
 from mossp.regularizers.norms import L1MinusL2, TruncatedL1, TruncatedL1MinusL2
 from mossp.regularizers.ridge import ElasticNet, PlusRidge, Ridge
 from mossp.regularizers.separable import L1, MCP, SCAD, CappedL1, LogSum, TransformedL1, Zero
+from mossp.regularizers.tilted import Tilted
 
 __all__ = [
     "L1",
@@ -27,6 +28,7 @@ __all__ = [
     "Regularizer",
     "Relaxed",
     "Ridge",
+    "Tilted",
     "TransformedL1",
     "TruncatedL1",
     "TruncatedL1MinusL2",

@@ -26,6 +26,7 @@ from mossp.result import as_start
 from mossp.schedules import Rule, as_rule
 from mossp.solving.automatic import choose, full_is_cheap, size_of
 from mossp.solving.batches import checked_batch_size
+from mossp.solving.convexity import check_concave
 from mossp.solving.means import check_means
 
 OUTPUTS = ("last", "random", "best")
@@ -66,6 +67,7 @@ class Arguments:
     chosen: str = ""  # what "auto" chose, and why
     first: str = ""  # what it does before that, where full gradients cost little
     batches: str = ""  # how many rows they have, where that was chosen and is not usual
+    exact: bool = False  # whether it ends at KKT points themselves, by its steps or by polishing
 
     @property
     def drawn(self) -> int:
@@ -99,13 +101,16 @@ def checked(
         raise TypeError(f"progress must be True or False, but {shown(progress)} was given.")
     n = sum(leaf.size for leaf in jax.tree.leaves(x0))
     batch, batches = checked_batch_size(problem, batch_size, n)
-    chosen = ""
+    chosen, choice_is_exact = "", False
     with jax.enable_x64(dtype == np.float64):
-        oracles = problem.oracles(x0, dtype)
+        given = oracles = problem.oracles(x0, dtype)
+    if problem.smooth and oracles.mergeable and takes_one_loss(method):
+        oracles = oracles.merged()
     if isinstance(method, str) and method == "auto":
         choice = choose(oracles, rule, output)
         method, name, chosen = choice.method, choice.name, f"{choice.name} with {choice.why}"
         polish = choice.polish if polish is None else bool(polish)
+        choice_is_exact = choice.exact and bool(polish)
     else:
         method, name = checked_method(method)
     if polish and not oracles.finite_sum:
@@ -133,6 +138,7 @@ def checked(
         bool(chosen),
         bool(polish),
     )
+    exact = method.exact or choice_is_exact
     arguments = Arguments(
         x0=x0,
         oracles=oracles,
@@ -147,7 +153,8 @@ def checked(
         replicas=max(replicas, starts),
         starts=starts,
         seed=checked_seed(seed),
-        tol=checked_tol(tol, dtype, method),
+        tol=checked_tol(tol, dtype, exact),
+        exact=exact,
         output=output,
         dtype=dtype,
         callback=callback,
@@ -164,7 +171,8 @@ def checked(
     with jax.enable_x64(dtype == np.float64):  # last, since these evaluate the user's functions
         start = oracles.structure.ravel(x0, dtype)
         within_reach(method, name, oracles, start)
-        check_means(problem, oracles, start, dtype)
+        check_means(problem, given, start, dtype)
+        check_concave(problem, given, start, dtype)
     return arguments
 
 
@@ -178,6 +186,12 @@ def full_first(a: Arguments) -> str:
     if a.limited or not alone or not a.rule.tuned or not full_is_cheap(a.oracles):
         return ""
     return f"{a.name} with full gradients: {size_of(a.oracles)}"
+
+
+def takes_one_loss(method: Any) -> bool:
+    """Whether f - g is handed over as one loss: to "auto", and to methods that know no other g."""
+    made = METHODS[method]() if isinstance(method, str) and method in METHODS else method
+    return not (isinstance(made, Method) and made.samples_concave)
 
 
 def checked_dtype(dtype: Any) -> np.dtype[Any]:
@@ -258,8 +272,16 @@ def cost(problem: Problem, oracles: Oracles, method: Method, rule: Rule, K: int,
     """Samples differentiated in K steps: initial batch, steps, full gradients at anchors."""
     first = initial_batches(rule, method, K, batch)
     full = -(-K // steps_per_anchor(problem, method, batch)) if method.momentum.anchored else 0
-    per_step = method.momentum.gradients * differentiated(oracles, method, batch)
+    per_step = per_step_of(oracles, method, batch)
     return first * batch + K * per_step + full * oracles.rows_per_pass
+
+
+def per_step_of(oracles: Oracles, method: Method, batch: int) -> int:
+    """Samples that a step differentiates, at all of its points."""
+    if oracles.concave is None or method.momentum.full:
+        return method.momentum.gradients * differentiated(oracles, method, batch)
+    of_g = method.follower.gradients * batch
+    return method.momentum.gradients * differentiated(oracles, method, batch) + of_g
 
 
 def differentiated(oracles: Oracles, method: Method, batch: int) -> int:
@@ -305,9 +327,9 @@ def initial_batches(rule: Rule, method: Method, K: int, batch_size: int) -> int:
     return max(more, 1 if rule.tuned else 0)
 
 
-def checked_tol(tol: Any, dtype: np.dtype[Any], method: Method) -> float:
+def checked_tol(tol: Any, dtype: np.dtype[Any], exact: bool) -> float:
     if tol is None:
-        return 1e-2 if not method.exact else 1e-10 if dtype == np.float64 else 1e-4
+        return 1e-2 if not exact else 1e-10 if dtype == np.float64 else 1e-4
     tol = positive("tol", tol)
     resolution = 100 * float(np.finfo(dtype).eps)
     if tol < resolution:

@@ -8,6 +8,9 @@
     Sampler, Stream           the same methods with recursive momentum   judged at 1e-2
                               and steps that settle; mossp-r without
                               constraints
+    with a part -E[g(x, xi)]  mossp-r, with SVRG or full gradients on    the same: polishing
+                              finite data; where g is smooth, f - g is   linearises g, again and
+                              one loss, and the rows above apply         again
 
 A schedule other than "auto", or output="random", is the paper's: mossp-r is then what runs.
 """
@@ -18,7 +21,7 @@ from typing import NamedTuple
 
 from mossp._base.printing import counted
 from mossp.estimators import SVRG, Full, GradientEstimator, Kind, Recursive
-from mossp.methods import METHODS, SQPDC, Method, MoSSPAL
+from mossp.methods import METHODS, SQPDC, Method, MoSSP, MoSSPAL
 from mossp.oracles import Oracles
 from mossp.schedules import Rule
 
@@ -33,6 +36,7 @@ class Choice(NamedTuple):
     name: str
     polish: bool
     why: str
+    exact: bool = False  # whether polishing makes it so, not the method itself
 
 
 def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
@@ -44,14 +48,18 @@ def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
     if oracles.finite_sum:
         momentum = Full() if oracles.rows_per_pass <= FEW_ROWS else SVRG()
     method: Method
-    if not oracles.finite_sum and not oracles.m:
+    if oracles.concave is not None:
+        method, name = MoSSP(momentum=momentum), "mossp-r"
+    elif not oracles.finite_sum and not oracles.m:
         method, name = METHODS["mossp-r"](), "mossp-r"
     elif oracles.m <= FEW_CONSTRAINTS:
         method, name = SQPDC(momentum=momentum), "sqp-dc"
     else:
         method, name = MoSSPAL(momentum=momentum), "mossp-al"
     kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
-    return Choice(method, name, oracles.finite_sum, f"{kind} gradients: {size_of(oracles)}")
+    why = f"{kind} gradients: {size_of(oracles)}"
+    ended = oracles.concave is not None and oracles.finite_sum
+    return Choice(method, name, oracles.finite_sum, why, exact=ended)
 
 
 def size_of(oracles: Oracles) -> str:
@@ -68,7 +76,7 @@ def full_is_cheap(oracles: Oracles) -> bool:
     By the size of the problem, never by times: a run can be repeated. A convex problem is polished
     at once, and needs none of them; a long program takes long to run as well.
     """
-    if not oracles.finite_sum or oracles.convex or oracles.large:
+    if not oracles.finite_sum or oracles.convex or oracles.large or oracles.concave is not None:
         return False
     n = oracles.structure.size
     return n <= FEW_VARIABLES and oracles.rows_per_pass * n <= FEW_NUMBERS

@@ -20,7 +20,7 @@ from mossp._base.types import PyTree, Vector
 from mossp.data import Source, is_rows, map_rows
 from mossp.functions import is_own
 from mossp.oracles import Oracles
-from mossp.problem import Problem
+from mossp.problem import CONCAVE, Problem
 
 ROWS = 48  # looked at, or all where there are fewer: data of one shape share a program
 SPREAD = 24  # of them at equal distances
@@ -41,17 +41,20 @@ def check_means(problem: Problem, oracles: Oracles, x0: Vector, dtype: Any) -> N
     """Raise ValueError where the loss, or a constraint that looks at rows, is no mean over them."""
     if not (oracles.source.deterministic or is_own(problem.loss)):
         check_mean("The loss", None, problem.source(dtype), oracles, x0, dtype)
+    if oracles.concave is not None and not oracles.source_of(oracles.concave.rows).deterministic:
+        source = problem.source(dtype, oracles.concave.rows)
+        check_mean(CONCAVE, "concave", source, oracles, x0, dtype)
     for place, (what, entry, number) in enumerate(problem.entries()):
         if number is not None and not is_own(entry.function):
             check_mean(what, place, problem.source(dtype, number), oracles, x0, dtype)
 
 
 def check_mean(
-    what: str, place: int | None, source: Source, oracles: Oracles, x0: Vector, dtype: Any
+    what: str, place: int | str | None, source: Source, oracles: Oracles, x0: Vector, dtype: Any
 ) -> None:
     """Raise ValueError where the value on some rows is not the mean of the values on each.
 
-    Of the constraint at this place among the terms, or of the loss.
+    Of the constraint at this place among the terms, of the concave part, or of the loss.
     """
     rows = some_rows(source)
     sizes = {np.shape(a)[0] if np.ndim(a) else 0 for a in jax.tree.leaves(rows, is_leaf=is_rows)}
@@ -68,7 +71,9 @@ def check_mean(
     found = [np.asarray(v, float) for v in given]
     for entry in range(found[0].shape[-1]):
         compare(what, count, coarse, *(values[..., entry] for values in found))
-    flat = place is not None and not np.any(np.asarray(slopes)) and np.ptp(found[0], axis=0).any()
+    flat = (
+        isinstance(place, int) and not np.any(np.asarray(slopes)) and np.ptp(found[0], axis=0).any()
+    )
     if flat:
         raise ValueError(
             f"{what} changes with x, but its derivative is 0 everywhere, as that of a count or of "
@@ -129,7 +134,7 @@ def some_rows(source: Source) -> PyTree:
 
 
 @compiled(static_argnums=3)
-def _values(oracles: Oracles, points: Any, rows: PyTree, place: int | None) -> Any:
+def _values(oracles: Oracles, points: Any, rows: PyTree, place: int | str | None) -> Any:
     """On all rows, on groups of GROUP, and on single rows, at each point; one column an entry.
 
     And, of a constraint, a vector that is 0 where all derivatives are.
@@ -140,6 +145,9 @@ def _values(oracles: Oracles, points: Any, rows: PyTree, place: int | None) -> A
     def value(x: Vector, rows: PyTree) -> Any:
         if place is None:
             return oracles.f(x, rows)[None]
+        if place == "concave":
+            return oracles.g(x, rows)[None]
+        assert isinstance(place, int)
         values = oracles.terms.terms[place].function(oracles.structure.unravel(x), rows)
         return jnp.concatenate([jnp.ravel(v) for v in jax.tree.leaves(values)])
 

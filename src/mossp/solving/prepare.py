@@ -37,14 +37,14 @@ from mossp.newton.attempts import Attempts, Polishing
 from mossp.newton.descent import evaluated
 from mossp.newton.residual import KKT
 from mossp.oracles import Oracles
-from mossp.problem import Problem
+from mossp.problem import POOL, Problem
 from mossp.schedules import Auto, Constant, Rule, Schedule, with_alpha
 from mossp.solving.arguments import (
     MOST_STEPS,
     Arguments,
     cost,
-    differentiated,
     initial_batches,
+    per_step_of,
     steps_per_anchor,
 )
 from mossp.solving.observer import Observer
@@ -54,6 +54,7 @@ Variants = list[tuple[Method, Rule]]
 
 TRACE_ROWS = 2048  # rows on which the trace's objective is evaluated when there are more
 TRACE_BATCHES = 4  # the same for batches that come in one order
+BEFORE_POLISHING = 1e-2  # the tolerance that steps with a penalty aim at
 NEARER = 0.5  # of the way to where phase one leads, while the loss is not finite there
 
 
@@ -85,8 +86,7 @@ class Prepared:
     def gradients(self, state: State) -> int:
         """Samples differentiated so far, per replica."""
         a = self.arguments
-        each = differentiated(self.oracles, a.method, a.batch_size)
-        per_step = a.method.momentum.gradients * each
+        per_step = per_step_of(self.oracles, a.method, a.batch_size)
         full = state.position.anchors * self.oracles.rows_per_pass
         first = self.initial_gradients if state.position.carries else 0
         steps = first + state.k * per_step
@@ -179,6 +179,9 @@ def prepare(
     fresh = State(
         position, Record.empty(a.replicas), Attempts(), np.full(a.replicas, np.inf), tuple(notes)
     )
+    # A concave part is differentiated over all rows once, before the first step.
+    whole = POOL if not oracles.finite_sum else oracles.rows_per_pass
+    first = extra * a.batch_size + (whole if oracles.concave is not None else 0)
     planned = cost(problem, oracles, a.method, a.rule, a.steps, a.batch_size)
     per_tuning = hessian_products(draws, a.drawn)
     if a.method.momentum.full:
@@ -190,7 +193,7 @@ def prepare(
         return Prepared(
             problem, a, oracles, structure, start, loop, watch,
             Polishing.of(oracles, a.tol, budget, planned), budget, observer, initial,
-            shared=variants is not None, form=form, initial_gradients=extra * a.batch_size,
+            shared=variants is not None, form=form, initial_gradients=first,
             hessian_products=products, products_per_tuning=per_tuning, trace_rows=row_count,
             mark=mark, began=began, seconds_before=seconds,
         )  # fmt: skip
@@ -205,7 +208,8 @@ def prepare(
 
 def fingerprint_of(prepared: Prepared) -> str:
     p, a = prepared.problem, prepared.arguments
-    parts = (p.loss, p.equality, p.inequality, p.regularizer, p.data, a.method, a.rule)
+    parts = [p.loss, p.equality, p.inequality, p.regularizer, p.data, a.method, a.rule]
+    parts += [] if p.concave is None else [p.concave]
     return fingerprint([*parts, prepared.settings(), a.tol, prepared.start])
 
 
@@ -253,11 +257,13 @@ def prepare_loop(
 
 def tuner_of(a: Arguments, draws: PyTree) -> step_sizes.Tuner:
     """What it takes to measure rho and mu again as the run goes on."""
+    # What polishing is to end, a penalty need not reach by itself.
+    aim = a.tol if a.oracles.concave is None or not a.polish else max(a.tol, BEFORE_POLISHING)
     return step_sizes.Tuner(
         draws=draws,
         K=np.asarray(a.steps, a.dtype),
-        target=np.asarray(step_sizes.violation_target(a.tol, a.steps), a.dtype),
-        arrived=np.asarray(a.tol / 2, a.dtype),
+        target=np.asarray(step_sizes.violation_target(aim, a.steps), a.dtype),
+        arrived=np.asarray(aim / 2, a.dtype),
         k=np.asarray(0, np.int32),
         shorten=np.asarray(getattr(a.rule, "shorten", 1.0), a.dtype),
     )

@@ -16,6 +16,8 @@ import numpy as np
 from mossp._base.archive import CheckpointError
 from mossp._base.budget import Clock
 from mossp._base.device import on_device
+from mossp._base.programs import compiled as with_programs
+from mossp._base.types import Vector
 from mossp.certificates.certificate import certificate
 from mossp.certificates.feasibility import on_host
 from mossp.certificates.stationarity import shortest_certificate
@@ -181,7 +183,7 @@ def certified(p: Prepared, state: State) -> State:
 def solved_at_start(p: Prepared, state: State) -> State:
     """Whether the start is a KKT point at tol already: an earlier answer, as a rule."""
     a, x = p.arguments, on_device(p.start)
-    ends_early = a.method.exact and a.output != "random" and a.starts == 1 and not p.shared
+    ends_early = a.exact and a.output != "random" and a.starts == 1 and not p.shared
     if state.k or not ends_early or not p.at_start.finite.all():
         return state
     judged = p.watch.judged(state.position, a.drawn)
@@ -196,12 +198,22 @@ def solved_at_start(p: Prepared, state: State) -> State:
 
 def at_kink(oracles: Oracles, x: np.ndarray) -> bool:
     """Whether g has a kink at x: a critical point there may be a peak between two valleys."""
-    subgradient_g = on_host(oracles).subgradient_g
+    regularizer = on_host(oracles)
+
+    def subgradient_g(x: np.ndarray) -> np.ndarray:
+        s_g = np.asarray(regularizer.subgradient_g(x))
+        return s_g if oracles.concave is None else s_g + np.asarray(slope_of_g(oracles, x))
+
     size = KINK * max(float(np.abs(x).max()), np.finfo(x.dtype).tiny)
     aside = size * np.cos(np.arange(1, len(x) + 1) ** 2)
     here, there, back = (np.asarray(subgradient_g(point)) for point in (x, x + aside, x - aside))
     jump = max(np.abs(there - here).max(), np.abs(back - here).max())
     return bool(jump > np.sqrt(KINK) * max(float(np.abs(here).max()), float(np.abs(there).max())))
+
+
+@with_programs
+def slope_of_g(oracles: Oracles, x: Vector) -> Vector:
+    return oracles.concave_slope(x)
 
 
 # Polishing --------------------------------------------------------------------------------
@@ -229,7 +241,7 @@ def polished_early(p: Prepared, state: State) -> State:
 def relaxes(p: Prepared, state: State) -> bool:
     """Whether the answer without -g is a start worth trying beside x0."""
     a, oracles = p.arguments, p.oracles
-    convex_but_for_g = oracles.relaxable and not oracles.regularizer.convex
+    convex_but_for_g = oracles.relaxable and oracles.subtracts
     return a.polish and bool(a.chosen) and convex_but_for_g and not state.k
 
 

@@ -16,7 +16,8 @@ from mossp.solving.arguments import Arguments, checked
 from mossp.solving.finish import finish
 from mossp.solving.observer import Progress
 from mossp.solving.prepare import Variants, prepare
-from mossp.solving.run import run
+from mossp.solving.run import run as run_prepared
+from mossp.solving.smoothed import smoothed, smooths
 from mossp.solving.state import Ended, State
 from mossp.solving.ways import best_way
 
@@ -130,8 +131,23 @@ def solve(
         resume=resume, trace=trace, polish=polish, starts=starts,
     )  # fmt: skip
     callers = bool(jax.config.read("jax_enable_x64"))
+
+    def run(a: Arguments) -> Result:
+        return solve_once(problem, a, callers)[0]
+
+    def other(problem: Problem, x0: Any, left: dict[str, Any]) -> Result:
+        """Of a smoothed problem, from another start."""
+        budget = {name: value for name, value in left.items() if np.isfinite(value)}
+        return solve(
+            problem, x0, steps=steps, batch_size=batch_size, schedule=schedule, replicas=replicas,
+            seed=seed, dtype=dtype, callback=callback, progress=progress, trace=trace,
+            starts=starts, **budget,
+        )  # fmt: skip
+
     with jax.enable_x64(arguments.dtype == np.float64):
-        return best_way(arguments, lambda a: solve_once(problem, a, callers)[0])
+        if smooths(problem, arguments):
+            return smoothed(problem, arguments, other, run, lambda a: best_way(a, run))
+        return best_way(arguments, run)
 
 
 def solve_once(
@@ -144,7 +160,7 @@ def solve_once(
         )
         try:
             with prepared.observer.bar:
-                state = run(prepared, prepared.initial)
+                state = run_prepared(prepared, prepared.initial)
                 return finish(prepared, state), state
         except CheckpointError as error:
             if error.state is not None:  # what was reached before the file could not be written

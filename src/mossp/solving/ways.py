@@ -128,6 +128,11 @@ def summed_up(a: Arguments, first: Result, best: Result, name: str, tried: list[
         note = f"{counted(count, 'other way')} led to nothing better."
     else:
         note = f"{a.name} ended {first.status.name} first: this is the answer of {name}."
+    return with_costs(best, note, tried)
+
+
+def with_costs(best: Result, note: str, tried: list[Result]) -> Result:
+    """A result with what all runs have cost, and a note in its message."""
     return dataclasses.replace(
         best,
         message=f"{best.message} {note}",
