@@ -11,7 +11,7 @@ from mossp.certificates.feasibility import restore
 from mossp.certificates.gradients import check_gradients
 from mossp.certificates.stationarity import stationarity
 from mossp.constants import Constants
-from mossp.data import Sampler, Stream
+from mossp.data import OnDisk, Sampler, Stream
 from mossp.estimators import (
     SVRG,
     Full,
@@ -108,6 +108,7 @@ __all__ = [
     "MoSSP",
     "MoSSPAL",
     "Nonnegative",
+    "OnDisk",
     "Path",
     "Plain",
     "PlusRidge",

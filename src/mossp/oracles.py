@@ -107,6 +107,17 @@ class Oracles(eqx.Module):
         return same and self.programs is other.programs and self.numbers() == other.numbers()
 
     @property
+    def reads(self) -> bool:
+        """Whether rows are read while programs run, which may fail."""
+        return any(source.reads for source in (self.source, *self.others))
+
+    @property
+    def failure(self) -> Exception | None:
+        """What went wrong while rows were read."""
+        each = (source.failure for source in (self.source, *self.others) if source.reads)
+        return next((error for error in each if error is not None), None)
+
+    @property
     def m_E(self) -> int:
         return self.equality_structure.size
 

@@ -151,6 +151,11 @@ class Problem:
         rows = [s.rows for s in sources if s.rows is not None]
         return max(rows) if rows and len(rows) == len(sources) else None
 
+    @property
+    def said(self) -> list[str]:
+        """Where rows come from that are not in memory."""
+        return [source.said for source in self._every if source.said]
+
     def entries(self) -> list[tuple[str, Any, int | None]]:
         """Every constraint: how an error names it, itself, the number of the source of its rows."""
         each = [(what, e) for side in self._sides

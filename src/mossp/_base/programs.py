@@ -45,6 +45,12 @@ class HasPrograms(Protocol):
 
     def numbers(self) -> Numbers: ...
 
+    @property
+    def reads(self) -> bool: ...
+
+    @property
+    def failure(self) -> Exception | None: ...
+
 
 class ProgramSet:
     """The name of the programs of one problem. It does not hold them: the store does.
@@ -148,10 +154,14 @@ class Store:
 store = Store(MOST_PROGRAMS)
 
 
-def compiled(function: Any = None, **options: Any) -> Any:
-    """jax.jit of a function of oracles (or of what has them as its `oracles`)."""
+def compiled(function: Any = None, waits: bool = True, **options: Any) -> Any:
+    """jax.jit of a function of oracles (or of what has them as its `oracles`).
+
+    Where rows are read while it runs, what went wrong with them is raised here. That takes waiting
+    for its end; without `waits` the error is raised by the program that is called next.
+    """
     if function is None:
-        return functools.partial(compiled, **options)
+        return functools.partial(compiled, waits=waits, **options)
 
     @functools.wraps(function)
     def call(first: Any, *args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -160,6 +170,10 @@ def compiled(function: Any = None, **options: Any) -> Any:
         programs.check(oracles)
         with disk.used():
             result = programs.program(function, options)(first, *args, **kwargs)
+        if oracles.reads:
+            jax.block_until_ready(result if waits else ())
+            if oracles.failure is not None:
+                raise oracles.failure
         if programs.bound is None and any(code.inlined for code in oracles.codes):
             programs.bound = oracles.numbers()
         return result

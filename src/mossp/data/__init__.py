@@ -6,6 +6,7 @@
 from mossp.data.finite import Finite, is_rows, map_rows
 from mossp.data.joint import VALUES, Joint, Rows, joined
 from mossp.data.libsvm import DataError, read_libsvm
+from mossp.data.on_disk import OnDisk
 from mossp.data.protocol import PROBED_SIZES, Compiled, Source, count_draws, filled, stack
 from mossp.data.sets import DataSet, load_data
 from mossp.data.sources import Arriving, NoData, Sampler, Stream
@@ -22,6 +23,7 @@ __all__ = [
     "Finite",
     "Joint",
     "NoData",
+    "OnDisk",
     "Rows",
     "Sampler",
     "Source",

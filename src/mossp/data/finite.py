@@ -100,6 +100,10 @@ class Finite(Module, Source):
     def astype(self, dtype: Any) -> Finite:
         return with_dtype(self, dtype)
 
+    def checked_by(self, check: Callable[[PyTree], None]) -> Finite:
+        check(self.on_host())
+        return self
+
     def on_host(self) -> PyTree:
         """The rows in NumPy, without the copies that fill them up."""
         return map_rows(lambda a: np.asarray(a)[: self.rows], self.arrays)

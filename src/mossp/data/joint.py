@@ -66,9 +66,10 @@ class Joint(Module, Source):
     def sequential(self) -> bool:
         return any(source.sequential for source in self.sources)
 
-    @property
-    def most_held(self) -> int | None:
-        return min((s.most_held for s in self.sources if s.most_held is not None), default=None)
+    def most_held(self, batch_size: int) -> int | None:
+        rows = [batch_size + self.value_size(k, batch_size) for k in range(len(self.sources))]
+        each = (s.most_held(size) for s, size in zip(self.sources, rows, strict=True))
+        return min((most for most in each if most is not None), default=None)
 
     @property
     def gathers(self) -> bool:

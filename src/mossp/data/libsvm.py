@@ -92,24 +92,16 @@ def read_libsvm(
             f"features must be a whole number from 1 to {2**31 - 1}, but {features!r} was given."
         )
     y: list[float] = []
-    starts, columns, values = [0], [], []
+    starts: list[int] = [0]
+    columns: list[int] = []
+    values: list[float] = []
     last = 0
-    for number, line in _lines(path):
-        tokens = line.split()
-        y.append(_number(tokens[0], "the label", path, number))
-        last, previous = number, 0
-        for token in tokens[1:]:
-            index, value = _pair(token, path, number)
-            if index <= previous:
-                order = "appears twice" if index == previous else f"comes after {previous}"
-                raise DataError(f"the index {index} {order}, but indices must grow", path, number)
-            if index > (features or LARGEST_INDEX):
-                most = f"there are {features} features" if features else "no data set is that wide"
-                raise DataError(f"the index {index} is too large: {most}", path, number)
-            columns.append(index - 1)
-            values.append(value)
-            previous = index
+    for label, places, entries, number in rows_of_libsvm(path, features):
+        y.append(label)
+        columns += places
+        values += entries
         starts.append(len(columns))
+        last = number
     if not y:
         raise DataError("the file is empty", path)
     if len(set(y)) < labels:
@@ -123,6 +115,30 @@ def read_libsvm(
         shape=(len(y), width),
     )
     return matrix, np.array(y)
+
+
+def rows_of_libsvm(
+    path: Path, features: int | None = None
+) -> Iterator[tuple[float, list[int], list[float], int]]:
+    """(label, columns from 0, values, number of the line), one row after the other."""
+    for number, line in _lines(path):
+        tokens = line.split()
+        label = _number(tokens[0], "the label", path, number)
+        columns: list[int] = []
+        values: list[float] = []
+        previous = 0
+        for token in tokens[1:]:
+            index, value = _pair(token, path, number)
+            if index <= previous:
+                order = "appears twice" if index == previous else f"comes after {previous}"
+                raise DataError(f"the index {index} {order}, but indices must grow", path, number)
+            if index > (features or LARGEST_INDEX):
+                most = f"there are {features} features" if features else "no data set is that wide"
+                raise DataError(f"the index {index} is too large: {most}", path, number)
+            columns.append(index - 1)
+            values.append(value)
+            previous = index
+        yield label, columns, values, number
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -7,6 +7,7 @@ full gradients with it.
 
                 rows    finite_sum   sequential   a draw is         a batch is
     Finite      N       yes          no           indices           rows by these indices
+    OnDisk      N       yes          no           rows, as read     the draw
     Sampler     None    no           no           a random key      what the user's function makes
     Stream      None    no           yes          the batch itself  the draw
     NoData      None    yes          no           None              None: the loss is loss(x)
@@ -73,6 +74,16 @@ class Compiled(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no end: it has no mean over rows.")
 
+    @property
+    def reads(self) -> bool:
+        """Whether rows are read while a program runs."""
+        return False
+
+    @property
+    def failure(self) -> Exception | None:
+        """What went wrong while rows were read for a program; None where nothing did."""
+        return None
+
     def thinned(self, rows: int) -> Compiled:
         """With means over some of the rows, at least so many where there are."""
         return self
@@ -95,7 +106,25 @@ class Source(Compiled):
         return None
 
     @property
-    def most_held(self) -> int | None:
+    def reaches_rows(self) -> bool:
+        """Whether `take_rows` costs little, wherever the rows are."""
+        return True
+
+    @property
+    def said(self) -> str:
+        """What a result's message says of where rows come from; nothing where that is memory."""
+        return ""
+
+    @property
+    def identity(self) -> Any:
+        """What a checkpoint knows the samples by; None: all that the source holds."""
+        return None
+
+    def checked_by(self, check: Callable[[PyTree], None]) -> Source:
+        """The same samples, of which `check` sees those that can be seen, in NumPy."""
+        return self
+
+    def most_held(self, batch_size: int) -> int | None:
         """How many batches may be held at a time, where they are the draws; None: any number."""
         return None
 

@@ -161,8 +161,7 @@ class Stream(Source):
         self._reader.peek(1)
         return self._reader.batch_size
 
-    @property
-    def most_held(self) -> int:
+    def most_held(self, batch_size: int) -> int:
         return STREAM_BLOCK
 
     def astype(self, dtype: Any) -> Stream:

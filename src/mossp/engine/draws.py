@@ -53,7 +53,7 @@ class Draws:
         self.source = source.astype(dtype) if source.sequential else source
         self.seed, self.first, self.replicas, self.batch_size = seed, first, replicas, batch_size
         self.shared = shared or source.sequential or source.deterministic
-        self.length = source.most_held or block_length(batch_size)
+        self.length = source.most_held(batch_size) or block_length(batch_size)
         self._current: Block | None = None
 
     @property

@@ -97,6 +97,8 @@ def taken_apart(thing: Any) -> tuple[bytes, list[Any]]:
         return thing.__name__.encode(), []
     if isinstance(thing, Source) and thing.sequential:  # what it will hold is not known
         return b"", []
+    if isinstance(thing, Source) and thing.identity is not None:
+        return repr(thing.identity).encode(), []
     if isinstance(thing, type):
         return name_of(thing).encode(), [] if is_installed(thing) else members(thing)
     if isinstance(thing, (dict, types.MappingProxyType)):

@@ -22,6 +22,7 @@ import numpy as np
 from mossp._base import keys
 from mossp._base.types import PyTree
 from mossp.certificates.certificate import Witness
+from mossp.data import Source
 from mossp.engine import steps
 from mossp.engine.draws import Block, Draws
 from mossp.engine.steps import Carry, Context, Observation
@@ -98,9 +99,9 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def group_size(source: Any, replicas: int, batch_size: int, length: int) -> int:
+def group_size(source: Any, drawn: Source, replicas: int, batch_size: int, length: int) -> int:
     """How many steps fetch their rows together: 8, unless these take too much memory."""
-    draws = source.draw(keys.generator(0, keys.Purpose.CHECK), 2, batch_size)
+    draws = drawn.draw(keys.generator(0, keys.Purpose.CHECK), 2, batch_size)
 
     def fetched(steps: int) -> int:
         """Bytes, together with what all rows share."""
@@ -119,7 +120,7 @@ class Shard:
         self.context, self.draws, self.batch_size = context, draws, batch_size
         source, self.group = context.oracles.steps, 1
         if source.gathers and not draws.source.sequential:
-            self.group = group_size(source, draws.replicas, batch_size, draws.length)
+            self.group = group_size(source, draws.source, draws.replicas, batch_size, draws.length)
 
     def advance(self, carry: Carry, k: int, stop: int) -> tuple[Carry, int, Chunk]:
         """Steps k, ..., stop - 1; the next step is before `stop` where a stream has ended."""

@@ -107,7 +107,7 @@ def kept(keep: np.ndarray, last: Witness, random: Witness) -> Witness:
     return jax.tree.map(choose, last, random)
 
 
-@compiled(static_argnames=("group", "batch_size", "shared"))
+@compiled(waits=False, static_argnames=("group", "batch_size", "shared"))
 def _advance(
     context: Context, own: Any, batches: Any, first: Any, k0: Any, k1: Any, *,
     group: int, batch_size: int, shared: bool,

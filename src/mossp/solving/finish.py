@@ -116,5 +116,5 @@ def fresh_draws(p: Prepared, number: int = 0) -> PyTree:
         return None
     source, count = p.problem.steps(a.dtype), max(2, FRESH_SAMPLES // a.drawn)
     rng = generator(a.seed, Purpose.CERTIFICATE, number=number)
-    draws = source.draw(rng, min(count, source.most_held or count), a.drawn)
+    draws = source.draw(rng, min(count, source.most_held(a.drawn) or count), a.drawn)
     return None if draws is None or count_draws(draws) < 2 else draws

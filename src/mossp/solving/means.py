@@ -125,6 +125,8 @@ def some_rows(source: Source) -> PyTree:
     if N is None:
         batch = source.peek(rows=ROWS)[0]
         return jax.tree.map(lambda a: a[:ROWS] if jnp.ndim(a) else a, batch)
+    if not source.reaches_rows:
+        return source.some_rows(ROWS)
     rng = keys.generator(0, keys.Purpose.CHECK)
     spread = np.linspace(0, N - 1, SPREAD).astype(int)
     random = rng.choice(N, min(ROWS, N), replace=False)

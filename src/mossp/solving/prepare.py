@@ -157,6 +157,8 @@ def prepare(
     notes: list[str] = []
     if (a.chosen and not a.first) or a.batches:
         notes.append(f"Chosen: {'; '.join(part for part in (a.chosen, a.batches) if part)}.")
+    for said in problem.said:
+        notes.append(f"Rows: {said}.")
     form = a.method.form(oracles)
     if form:
         notes.append(f"{a.name} was run {form}.")
@@ -360,6 +362,8 @@ def trace_rows(problem: Problem, a: Arguments) -> tuple[PyTree, int]:
     N = source.rows
     if N is None or N <= TRACE_ROWS:
         return None, N or 1
+    if not source.reaches_rows:
+        return source.some_rows(TRACE_ROWS), TRACE_ROWS
     return source.take_rows(np.sort(rng.choice(N, TRACE_ROWS, replace=False))), TRACE_ROWS
 
 
