@@ -14,12 +14,15 @@ from mossp._base.printing import shown
 from mossp.app.features import Features
 from mossp.app.tables import TableError
 
-# A model with an offset is of the second format: what knows the first only would leave it out.
-FORMATS, MARK = (1, 2), "a linear model of mossp"
+# A model with an offset is of the second format: what knows the first only would leave it out. One
+# with dates, ids or values that are filled in is of the third.
+FORMATS, MARK = (1, 2, 3), "a linear model of mossp"
 KINDS = ("classifier", "regressor")
 # What `mossp fit` tells of where a model comes from. All of it may be missing.
 ABOUT: dict[str, Any] = {
-    **dict.fromkeys(("regularizer", "status", "method", "data", "version", "created"), str),
+    **dict.fromkeys(
+        ("regularizer", "status", "method", "data", "version", "created", "units"), str
+    ),
     **dict.fromkeys(("equality", "inequality"), layout.Each(str)),
     **dict.fromkeys(
         ("parity", "opportunity", "objective", "violation", "rates_margin"), (float, None)
@@ -30,6 +33,11 @@ ABOUT: dict[str, Any] = {
     **dict.fromkeys(("scores", "rates"), layout.Each(layout.Each(float, named=True), named=True)),
 }
 FILE = dict.fromkeys(("kind", "loss", "target", "about"), object) | {"features": dict}
+LATER: dict[int, dict[str, Any]] = {  # what later formats have besides
+    1: {},
+    2: {"offset": str},
+    3: {"offset": (str, None), "id": layout.Each(str)},
+}
 LOGARITHMIC = ("poisson", "gamma", "tweedie")  # losses whose exp(score) is the mean
 LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "quantile", *LOGARITHMIC)
 
@@ -62,6 +70,8 @@ class Model:
         What JSON can hold of where the model comes from; NaN and infinity may be in it.
     offset : str, optional
         The column that is added to the scores, or "log(column)".
+    id : tuple of str
+        Columns that tell rows apart, which predictions hand through.
 
     Examples
     --------
@@ -84,6 +94,7 @@ class Model:
     intercept: np.ndarray
     about: dict[str, Any] = field(default_factory=dict)
     offset: str | None = None
+    id: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.features.names)
@@ -223,6 +234,8 @@ class Model:
         meta |= {"what": MARK, "format": FORMATS[0], "features": self.features.to_meta()}
         if self.offset is not None:
             meta |= {"format": FORMATS[1], "offset": self.offset}
+        if self.id or not self.features.plain:
+            meta |= {"format": FORMATS[2], "offset": self.offset, "id": list(self.id)}
         try:
             return archive.write_arrays(path, arrays, meta)
         except archive.CheckpointError as error:
@@ -250,7 +263,7 @@ class Model:
                     f"Its format is {shown(meta.get('format'))}, but only "
                     f"{' and '.join(map(str, FORMATS))} are known: update mossp."
                 )
-            layout.check(meta, FILE | ({"offset": str} if meta["format"] == FORMATS[1] else {}))
+            layout.check(meta, FILE | LATER[meta["format"]])
             return cls(
                 **{name: meta[name] for name in ("kind", "loss", "target", "about")},
                 classes=arrays.get("classes"),
@@ -258,6 +271,7 @@ class Model:
                 intercept=layout.array(arrays, "intercept"),
                 features=Features.from_meta(meta["features"]),
                 offset=meta.get("offset"),
+                id=tuple(meta.get("id", ())),
             )
         except layout.LayoutError as error:
             raise ModelError(foreign) from error

@@ -22,6 +22,12 @@ def say(text: str, file: Any = None) -> None:
     print(printable(text, keep="\n"), file=file)
 
 
+def note(sentences: Sequence[str]) -> None:
+    """What was found out on the way, on stderr."""
+    for sentence in sentences:
+        say(f"mossp: note: {sentence}", sys.stderr)
+
+
 def plain_console() -> Any:
     """A console to which [red] in a name is no colour, and :apple: no picture."""
     from rich.console import Console

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from mossp.app.fitting.rows import (
     loss_and_kind,
     sample,
     split,
+    usable,
     warn_of_numbers,
 )
 from mossp.app.fitting.scores import score
@@ -43,26 +45,32 @@ class Fitted(NamedTuple):
     test: Sample | None
     search: Any  # the PathCV that chose the strength, if one did
     scores: dict[str, dict[str, float]]  # by part of the data
+    notes: list[str]  # what was found out about the file, and what became of it
 
 
 def fit(request: Request) -> Fitted:
     """Read, split, fit and score. Wrong input is a ValueError of one sentence."""
     bounds_of(request.rates)  # a slip in a text is told before a large file is read
+    request.check()
     table = tables.read(request.train, request.format)
-    y = tables.target_of(table, request.target)
+    table, left_out = usable(request, table)
+    y = target_or_all_faults(request, table)
     loss, classes = loss_and_kind(request, table, y)
     y = as_classes(y) if classes else as_numbers(y, request, loss)
     rows = np.arange(table.rows)
     train_rows, test_rows = split(request, rows, y if classes else None)
     features = Features.learn(
         table, request.target, rows=train_rows, exclude=excluded_from(table, request),
-        standardize=not request.no_standardize,
+        standardize=not request.no_standardize, impute=request.missing == "impute",
+        cycles=request.cycles, order=request.dates,
     )  # fmt: skip
+    notes = [*table.notes, *([left_out] if left_out else []), *features.notes]
     warn_of_numbers(request, table)
     everything = sample(request, table, features, y)
     train, test = everything.at(train_rows), everything.at(test_rows) if len(test_rows) else None
     if request.test_file is not None:
-        other = tables.read(request.test_file, request.format)
+        other, left_out = usable(request, tables.read(request.test_file, request.format))
+        notes += [left_out] if left_out else []
         target = tables.target_of(other, request.target)
         target = as_classes(target) if classes else as_numbers(target, request, loss)
         test = sample(request, other, features, target)
@@ -80,7 +88,24 @@ def fit(request: Request) -> Fitted:
     rates = rates_of(estimator, test)
     model = as_model(request, features, estimator, loss, scores, rates)
     names = entry_names(features.names, estimator)
-    return Fitted(model, estimator.result_, estimator, names, train, test, search, scores)
+    return Fitted(model, estimator.result_, estimator, names, train, test, search, scores, notes)
+
+
+def target_or_all_faults(request: Request, table: tables.Table) -> np.ndarray:
+    """What is to be predicted; where that is wrong, it is told with what else is."""
+    faults = tables.Faults(table.path)
+    y = np.zeros(0)
+    with faults.kept():
+        y = tables.target_of(table, request.target)
+    if faults.errors and (request.target is None or table.may_have(request.target)):
+        with faults.kept(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            Features.learn(
+                table, request.target, exclude=excluded_from(table, request),
+                impute=request.missing == "impute", cycles=request.cycles, order=request.dates,
+            )  # fmt: skip
+    faults.tell()
+    return y
 
 
 def rates_of(estimator: Any, test: Sample | None) -> dict[str, dict[str, float]]:
@@ -124,11 +149,13 @@ def as_model(
         coef=np.atleast_2d(estimator.coef_),
         intercept=np.atleast_1d(estimator.intercept_),
         offset=request.offset,
+        id=tuple(request.ids),
         about={
             "regularizer": chosen or request.regularizer,
             "choose": request.choose if request.chooses_strength else None,
             "equality": request.equalities,
             "inequality": request.inequalities,
+            "units": request.units,
             "rates": rates,
             "rates_margin": request.rates_margin,
             "parity": request.parity,

@@ -62,7 +62,10 @@ def asked_part(fitted: Fitted) -> Extra:
             rows.append((kind, f"{bound}, over {what}"))
     if model.classes is not None and len(model.classes) == 2:
         rows.append(("positive coefficients", f"speak for {model.classes[1]}"))
+    rows += [("columns", sentence) for sentence in fitted.notes]
     note = "Constraints are on the coefficients below."
+    if about["units"] == "data":
+        note = "Constraints are on the coefficients in the units of the data, not those below."
     return Extra("What was asked for", ("", ""), rows, [], note)
 
 
