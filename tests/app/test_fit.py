@@ -464,3 +464,25 @@ def test_a_real_table_in_one_command(capsys, own_folder):
     assert code == 0 and "11 rows of real.csv" in err
     code, _, err = run(capsys, *asked, "--missing", "guess")
     assert code == 2 and "--missing must be one of refuse, impute, drop" in err
+
+
+def test_scoring_and_a_threshold(capsys, own_folder):
+    code, out, err = run(capsys, *BASE, "--regularizer", "l1", "--scoring", "average-precision",
+                         "--threshold", "recall>=0.9", "--report", "page")  # fmt: skip
+    model = Model.load("model.mossp")
+    assert code == 0 and 0 < model.threshold < 1, err
+    assert model.about["scores"]["train"]["recall"] >= 0.9
+    assert model.about["scoring"] == "average_precision" and "1-SE" in out
+    assert "taken for well" in out and "recall>=0.9 on the training rows" in out
+    page = (own_folder / "page" / "index.html").read_text("utf-8")
+    assert "Decisions" in page and "taken for ill" in page
+    code, out, _ = run(capsys, "predict", "model.mossp", "data.csv")
+    for row in csv.DictReader(out.splitlines()):
+        likely = float(row["probability of well"]) > model.threshold
+        assert (row["prediction"] == "well") == likely
+    for wrong, says in (
+        (("--scoring", "acuracy"), "no scoring 'acuracy'"), (("--threshold", "1.5"), "0 and 1"),
+        (("--threshold", "often"), "--threshold must be"),
+    ):  # fmt: skip
+        code, _, err = run(capsys, *BASE, "--no-report", "--regularizer", "l1", *wrong)
+        assert code == 2 and says in err

@@ -57,6 +57,20 @@ Choose = Annotated[
         "standard error of it; bic, of the lowest information criterion, without folds."
     ),
 ]
+Scoring = Annotated[
+    str | None,
+    Option(
+        help="By which the strength is chosen: log_loss, accuracy, balanced_accuracy, roc_auc, "
+        "average_precision, or any of scikit-learn's; else the loss of the model."
+    ),
+]
+Threshold = Annotated[
+    str | None,
+    Option(
+        help="Of two classes, from which probability on a row is of the second: a number, or by "
+        "the training rows balanced, f1, recall>=0.8, precision>=0.9 or fpr<=0.05."
+    ),
+]
 Offset = Annotated[
     str | None,
     Option(

@@ -15,6 +15,7 @@ import numpy as np
 from mossp._base.printing import printable
 
 MOST_SHOWN = 30  # coefficients in the terminal
+MOST_CLASSES = 8  # of a confusion table there
 
 
 def say(text: str, file: Any = None) -> None:
@@ -100,6 +101,9 @@ def print_model(model: Any) -> None:
             shown = ("" if v is None else numbers.value(v, 4) for v in values)
             table.add_row(printable(name), *shown)
         console.print(table)
+    print_confusion(console, model)
+    for sentence in choices(model):
+        say(sentence)
     if rates := model.about.get("rates"):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("rate, as asked")
@@ -146,6 +150,58 @@ def print_model(model: Any) -> None:
         console.print(f"{numbers.counted(zeros, 'coefficient')} exactly zero")
 
 
+def print_confusion(console: Any, model: Any) -> None:
+    """Which classes were taken for which: of the test rows, or of all if there are none."""
+    from rich import box
+    from rich.table import Table
+
+    found = model.about.get("confusion") or {}
+    part = "test" if "test" in found else "train"
+    if part not in found or len(found[part]) > MOST_CLASSES:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(f"{part} rows")
+    for name in model.classes:
+        table.add_column(f"taken for {printable(name)}", justify="right")
+    for name, row in zip(model.classes, found[part], strict=True):
+        table.add_row(printable(name), *map(str, row))
+    console.print(table)
+
+
+def choices(model: Any) -> list[str]:
+    """How the strength and the threshold were chosen, in sentences."""
+    from mossp.report import numbers
+
+    about, found = model.about, []
+    if strength := about.get("strength"):
+        counts = about.get("nonzeros", {})
+
+        def told(which: str) -> str:
+            kept = f" ({counts[which]:.0f} nonzero)" if which in counts else ""
+            return f"{numbers.value(strength[which], 4)}{kept}"
+
+        by = f" by {about['scoring']} in cross-validation" if about.get("scoring") else " by bic"
+        others = {"best": "the best score", "1se": "the 1-SE choice"}
+        beside = [
+            f"{name} is at {told(which)}"
+            for which, name in others.items()
+            if strength.get(which, strength["chosen"]) != strength["chosen"]
+        ]
+        if about.get("choose") == "best" and strength.get("1se") == strength["chosen"]:
+            beside.append("the 1-SE choice is the same")
+        more = f"; {' and '.join(beside)}" if beside else ""
+        found.append(f"lam {told('chosen')} was chosen{by}{more}")
+    if model.threshold is not None:
+        what = "probability" if model.has_probabilities else "score"
+        asked = about.get("threshold", "")
+        why = "" if asked.replace(".", "", 1).isdigit() else f" ({asked} on the training rows)"
+        found.append(
+            f"decided for {printable(model.classes[1])} above the {what} "
+            f"{numbers.value(model.threshold, 4)}{why}"
+        )
+    return found
+
+
 def model_object(model: Any) -> dict[str, Any]:
     raw, intercept = model.raw_coefficients()
     names = model.features.names
@@ -160,9 +216,10 @@ def model_object(model: Any) -> dict[str, Any]:
         {
             "kind": model.kind, "loss": model.loss, "target": model.target,
             "offset": model.offset, "classes": model.classes,
+            "id": model.id, "threshold": model.threshold,
             "standardised": by_name(model.coef, model.intercept),
             "coefficients": by_name(raw, intercept),
-            **model.about,
+            **{k: v for k, v in model.about.items() if k != "threshold"},
         }
     )  # fmt: skip
 

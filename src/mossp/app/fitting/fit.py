@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import sys
 import warnings
@@ -12,6 +13,7 @@ import numpy as np
 
 from mossp.app import tables
 from mossp.app.features import Features
+from mossp.app.fitting.decisions import confusion, threshold_of
 from mossp.app.fitting.estimator import entry_names, estimator_of
 from mossp.app.fitting.request import Request
 from mossp.app.fitting.rows import (
@@ -29,9 +31,12 @@ from mossp.app.fitting.scores import score
 from mossp.app.model import Model
 from mossp.result import Result
 from mossp.sklearn import PathCV
+from mossp.sklearn.choosing import BIC
 from mossp.sklearn.promises import bounds_of, rates_on
 
 FOLDS = 5
+# What the own loss of a model is called as a score.
+SCORED = {"logistic": "log loss", "softmax": "log loss", "squared": "R²"}
 
 
 class Fitted(NamedTuple):
@@ -78,15 +83,27 @@ def fit(request: Request) -> Fitted:
     search = None
     if request.chooses_strength:
         search = estimator = PathCV(
-            estimator, cv=FOLDS, choose=request.choose, verbose=sys.stderr.isatty()
+            estimator,
+            cv=FOLDS,
+            choose=request.choose,
+            scoring=request.scorer,
+            verbose=sys.stderr.isatty(),
         )
     estimator.fit(train.X, train.y, sensitive=train.sensitive, offset=train.offset)
     estimator = estimator if search is None else search.estimator_
-    scores = {"train": score(estimator, train)}
-    if test is not None:
-        scores["test"] = score(estimator, test)
+    threshold = None
+    if request.threshold is not None:
+        if not classes:
+            raise ValueError("--threshold is for classes, and the target is a number.")
+        threshold = threshold_of(request.threshold, estimator, train)
+    parts = {"train": train, **({} if test is None else {"test": test})}
+    scores = {name: score(estimator, part, threshold) for name, part in parts.items()}
+    tables_of = {
+        name: confusion(estimator, part, threshold) for name, part in parts.items() if classes
+    }
     rates = rates_of(estimator, test)
     model = as_model(request, features, estimator, loss, scores, rates)
+    model = with_decisions(model, request, threshold, tables_of, search)
     names = entry_names(features.names, estimator)
     return Fitted(model, estimator.result_, estimator, names, train, test, search, scores, notes)
 
@@ -117,6 +134,30 @@ def rates_of(estimator: Any, test: Sample | None) -> dict[str, dict[str, float]]
         for text, (value, (low, high)) in held_out.items():
             found[text] |= {"test": float(value), "low": float(low), "high": float(high)}
     return found
+
+
+def with_decisions(
+    model: Model, request: Request, threshold: float | None, tables_of: dict[str, Any], search: Any
+) -> Model:
+    """The model with its threshold, its confusion tables, and how its strength was chosen."""
+    about = {**model.about, "confusion": tables_of}
+    if threshold is not None:
+        about["threshold"] = str(request.threshold)
+    if search is not None:
+        strength = {"chosen": search.lam_}
+        if hasattr(search, "lam_1se_"):
+            strength |= {"best": search.lam_best_, "1se": search.lam_1se_}
+        kept = [np.count_nonzero(result.x["coef"]) for result in search.path_.results]
+        counts = dict(zip(search.lams_.tolist(), kept, strict=True))
+        about["strength"] = strength
+        about["nonzeros"] = {name: float(counts[lam]) for name, lam in strength.items()}
+        if search.choose != BIC:
+            about["scoring"] = request.scorer or SCORED.get(
+                model.loss.partition(":")[0], "own loss"
+            )
+            if request.rates:
+                about["scoring"] = "accuracy" if model.classes is not None else "R²"
+    return dataclasses.replace(model, threshold=threshold, about=about)
 
 
 def as_model(

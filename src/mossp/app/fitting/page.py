@@ -12,6 +12,7 @@ from mossp._base.printing import short
 from mossp.app.fitting.fit import FOLDS, Fitted
 from mossp.app.fitting.request import Request
 from mossp.app.fitting.scores import one_against_rest
+from mossp.app.terminal import choices
 from mossp.report import Extra, numbers, write_page
 from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
 from mossp.sklearn.choosing import BEST, BIC, ONE_ERROR
@@ -31,6 +32,8 @@ ROOM = 2.5  # of its figure, in units of the model's largest coefficient
 def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
     """Write a page with coefficients by name, certificate, scores, ROC curves and the path."""
     extras = [asked_part(fitted), scores_part(fitted)]
+    if fitted.model.about["confusion"]:
+        extras.append(confusion_part(fitted))
     if fitted.model.about["rates"]:
         extras.insert(1, rates_part(fitted))
     if fitted.search is not None:
@@ -119,6 +122,23 @@ def scores_part(fitted: Fitted) -> Extra:
         figures.append((title, as_inline_svg(draw, "fit", title)))
     note = "" if fitted.test is not None else "No rows were kept for a test: these flatter."
     return Extra("Scores", header, rows, figures, note)
+
+
+def confusion_part(fitted: Fitted) -> Extra:
+    """Which classes were taken for which, with recall and precision of each."""
+    found, classes = fitted.model.about["confusion"], fitted.model.classes
+    assert classes is not None
+    part = list(found)[-1]
+    counts = np.array(found[part])
+    recall = np.diag(counts) / np.maximum(counts.sum(axis=1), 1)
+    precision = np.diag(counts) / np.maximum(counts.sum(axis=0), 1)
+    rows = [
+        (str(name), *map(str, row), numbers.value(r, 4), numbers.value(p, 4))
+        for name, row, r, p in zip(classes, counts, recall, precision, strict=True)
+    ]
+    header = (f"{part} rows", *(f"taken for {name}" for name in classes), "recall", "precision")
+    note = " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in choices(fitted.model))
+    return Extra("Decisions", header, rows, [], note)
 
 
 def path_part(fitted: Fitted, strengths: Strengths) -> Extra:

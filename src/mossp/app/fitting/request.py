@@ -17,6 +17,8 @@ class Request:
     offset: options.Offset = None
     regularizer: options.Regularizer = "l1"
     choose: options.Choose = "best"
+    scoring: options.Scoring = None
+    threshold: options.Threshold = None
     equality: options.Equality = None
     inequality: options.Inequality = None
     units: options.Units = "standardised"
@@ -83,6 +85,16 @@ class Request:
             found[name.strip()] = tuple(parts)
         return found
 
+    @property
+    def scorer(self) -> str | None:
+        """The name that scikit-learn has for the scoring: "log loss" is "neg_log_loss"."""
+        if self.scoring is None:
+            return None
+        from sklearn.metrics import get_scorer_names
+
+        name = self.scoring.strip().lower().replace(" ", "_").replace("-", "_")
+        return f"neg_{name}" if f"neg_{name}" in get_scorer_names() else name
+
     def check(self) -> None:
         """Raise ValueError where an option has a value that it cannot have."""
         for option, given, known in (
@@ -91,6 +103,18 @@ class Request:
         ):
             if given not in known:
                 raise ValueError(f"{option} must be one of {', '.join(known)}, but it is {given}.")
+        from mossp.app.fitting.decisions import checked_threshold
+        from mossp.sklearn.choosing import BIC
+
+        if self.threshold is not None:
+            checked_threshold(self.threshold)
+            if self.rates:
+                raise ValueError("--rate chooses its own threshold: leave --threshold out.")
+        if self.scoring is not None and not (self.chooses_strength and self.choose != BIC):
+            raise ValueError(
+                "--scoring is for a strength that folds choose: give --regularizer without a "
+                "number, and no --choose bic."
+            )
         _ = self.cycles  # which says what is wrong with one
 
     @property
