@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
 from mossp._base import layout
@@ -20,6 +21,7 @@ from mossp.certificates.certificate import Certificate, Expectation
 T = TypeVar("T")
 
 KIND = "mossp result"
+FEW = 6  # entries of x that are shown
 SCALARS = (  # what JSON can hold of a result
     "fun", "violation", "success", "message", "steps", "gradients", "values", "hessian_products",
     "seconds", "compile_seconds", "tol", "settings",
@@ -121,6 +123,26 @@ class Result:
     violations: HostArray
     tol: float
     settings: dict[str, Json]
+
+    def __repr__(self) -> str:
+        """The answer in five lines; `summary()` has all of the certificate."""
+        leaves = jax.tree.leaves(self.x)
+        size = sum(np.size(leaf) for leaf in leaves)
+        nonzero = sum(int(np.count_nonzero(leaf)) for leaf in leaves)
+        few = ""
+        if size <= FEW and len(leaves) == 1:
+            few = f": {np.array2string(np.ravel(leaves[0]), precision=4, separator=', ')}"
+        holds = "holds" if self.success else "does NOT hold"
+        c = self.certificate
+        lines = [
+            f"Result: {self.status.name} ({self.settings.get('method', '?')}, "
+            f"{self.steps:,} steps, {self.seconds:.2f} s)",
+            f"  x            {nonzero:,} of {size:,} nonzero{few}",
+            f"  F(x)         {self.fun:.8g}",
+            f"  violation    {self.violation:.2e}",
+            f"  certificate  {holds} at {self.tol:.0e} (worst residual {c.worst_relative:.2e})",
+        ]
+        return "\n".join(" ".join(line.split("\n")) for line in map(printable, lines))
 
     def summary(self) -> str:
         """The result in a few lines for people.

@@ -37,27 +37,31 @@ PAGE_STYLE: Any = {
 
 
 def plot(
-    result: Result,
+    result: Result | Sequence[Result],
     ax: Any = None,
     *,
     path: str | os.PathLike[str] | None = None,
     names: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Any:
-    """Draw a result and return the matplotlib figure.
+    """Draw a result, or several to compare them, and return the matplotlib figure.
 
     Objective and violation against stochastic gradients, the mean over replicas with a band from
-    the smallest to the largest; below them the largest coefficients.
+    the smallest to the largest; below them the largest coefficients. Of several results objective,
+    residual and violation, against gradients and against seconds.
 
     Parameters
     ----------
-    result : Result
-        What `solve` returned.
+    result : Result or list of Result
+        What `solve` returned, once or several times.
     ax : Axes or sequence of Axes, optional
         One for the objective, or up to three for objective, violation, coefficients.
     path : path, optional
         Also save the figure there; the ending decides the format.
     names : sequence of str, optional
         One for each entry of x.
+    labels : sequence of str, optional
+        One for each of several results; their methods if left out.
 
     Returns
     -------
@@ -74,6 +78,10 @@ def plot(
     >>> len(plot(result).axes)
     3
     """
+    if not isinstance(result, Result):
+        from mossp.report.comparison import plot_several
+
+        return plot_several(list(result), labels, ax, path)
     panels = _run_panels(result)
     entries = coefficients(result, names)
     panels["coefficients"] = lambda a: _coefficients(a, entries)
