@@ -41,8 +41,8 @@ def print_result(result: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from mossp.report import certificate_rows, explanation, numbers
-    from mossp.report.wording import coefficients, size
+    from mossp.report import certificate_rows, constraint_rows, explanation, numbers
+    from mossp.report.wording import coefficients, intercepts, size
 
     console = plain_console()
     s = result.settings
@@ -54,9 +54,11 @@ def print_result(result: Any) -> None:
         f"(+ {numbers.duration(result.compile_seconds)} to prepare and compile)",
         soft_wrap=True,
     )
+    apart = intercepts(result)
+    kept = len(coefficients(result)) - sum(value != 0 for _, value in apart)
     console.print(
         f"objective {numbers.value(result.fun)}, violation {numbers.residual(result.violation)}, "
-        f"{len(coefficients(result))} of {size(result)} coefficients nonzero",
+        f"{kept} of {size(result) - len(apart)} coefficients nonzero",
         soft_wrap=True,
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -74,6 +76,18 @@ def print_result(result: Any) -> None:
     for row in certificate_rows(result):
         table.add_row(row.name, row.symbol, row.value, row.relative, row.bound, marks[row.holds])
     console.print(table)
+    bounds, price = constraint_rows(result)
+    if bounds:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("constraint")
+        for name in ("value", "bound", "slack", "multiplier"):
+            table.add_column(name, justify="right")
+        table.add_column("")
+        for bound in bounds[:MOST_SHOWN]:
+            table.add_row(*map(printable, bound))
+        console.print(table)
+        if price:
+            say(price)
     mark, style = ("✓", "bold green") if result.success else ("✗", "bold red")
     verdict = Text(f"{mark} {result.status.name}: ", style=style).append(
         printable(explanation(result))

@@ -79,6 +79,8 @@ def _line(ax: Any, result: Result, what: str, against: str, name: str, number: i
 
 
 def _dress(ax: Any, results: Sequence[Result], what: str, against: str) -> None:
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
     titles = {"objective": "objective F(x)", "proximity": "residual ‖x − y‖",
               "violation": "violation ‖c(x)‖"}  # fmt: skip
     if what != "objective":
@@ -86,5 +88,8 @@ def _dress(ax: Any, results: Sequence[Result], what: str, against: str) -> None:
         tol = max(result.tol for result in results)
         ax.axhline(tol, color=GREY, linestyle="--", linewidth=1)
     ax.set_ylabel(titles[what])
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    if against == "gradients":
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel(AGAINST[against])
     plain(ax)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mossp._base.printing import short
 from mossp.report import numbers
-from mossp.report.wording import coefficients, constrained
+from mossp.report.wording import coefficients, constrained, intercepts
 from mossp.result import Result
 
 Axes = Any
@@ -83,7 +83,8 @@ def plot(
 
         return plot_several(list(result), labels, ax, path)
     panels = _run_panels(result)
-    entries = coefficients(result, names)
+    apart = {name for name, _ in intercepts(result, names)}
+    entries = [entry for entry in coefficients(result, names) if entry[0] not in apart]
     panels["coefficients"] = lambda a: _coefficients(a, entries)
     if ax is not None:
         axes = given_axes(ax, len(panels))
@@ -179,7 +180,12 @@ def _run_panels(result: Result) -> dict[str, Callable[[Axes], None]]:
 
 def _objective(ax: Axes, result: Result) -> None:
     _curve(ax, result, result.trace.objective, BLUE)
-    _mark(ax, result, result.fun, numbers.value(result.fun, 6), BLUE, above=True)
+    last = result.fun
+    if result.trace.rows < (result.settings.get("samples") or 0) and len(result.trace.objective):
+        # A curve of some of the rows ends in a dot of the same rows: that on all is elsewhere.
+        seen = np.ravel(result.trace.objective[-1])
+        last = float(np.mean(seen)) if np.isfinite(seen).all() else np.nan
+    _mark(ax, result, last, numbers.value(last, 6), BLUE, above=True)
     ax.margins(y=0.15)
     ax.set_ylabel("objective F(x)")
 

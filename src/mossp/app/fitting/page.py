@@ -145,11 +145,11 @@ def path_part(fitted: Fitted, strengths: Strengths) -> Extra:
     lam = strength_of(fitted)
 
     def draw(a: Any) -> None:
-        strengths.plot(ax=[a])
+        strengths.plot(ax=[a], names=fitted.names)
         if lam is not None:
             a.axvline(lam, color=GREY, linewidth=1, linestyle="--")
         # Without a penalty coefficients may be of any size: what is near this model is shown.
-        largest = ROOM * max(np.abs(leaf).max() for leaf in fitted.result.x.values())
+        largest = ROOM * max(np.abs(fitted.result.x["coef"]).max(), 1e-3)
         low, high = a.get_ylim()
         if largest > 0:
             a.set_ylim(max(low, -largest), min(high, largest))
