@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mossp import expressions
+from mossp._base.units import Units
 from mossp.expressions import Expression, ExpressionError, parse
 
 RNG = np.random.default_rng(0)
@@ -166,7 +167,7 @@ CARETS = [
     ("age = bmi <= 1", 10, "do not mix"), ("0 <= x >= 1", 7, "do not mix"),
     ("", 0, "missing"), ("= 1", 0, "missing"), ("x <= ", 5, "missing"), ("x = = 1", 4, "missing"),
     ("x + <= 1", 3, "missing"), ("1 = µ*", 6, "missing"), ("1 = 1", 0, "constrains nothing"),
-    ("x >= 0 >= sum(1)", 5, "constrains nothing"), ("x = mean radius", 9, 'x["its name"]'),
+    ("x >= 0 >= sum(1)", 5, "constrains nothing"), ("x = mean radius", 4, 'x["mean radius"]'),
     ("µ + µ µ = 1", 6, "product"), ("µ = 2x", 4, "product"), ("class = 1", 0, 'x["its name"]'),
     ("1 = 'µ' + y", 4, "x['µ']"), ("µ + y = 1", 4, "no column `y`"), ("x=µ-y", 4, "no column `y`"),
     ("agee = 1", 0, "`age`"), ("1 = mean_radius", 4, "`x['mean radius']`"),
@@ -304,3 +305,29 @@ def test_any_text(text):
 
 def test_public_names_exist():
     assert all(hasattr(expressions, name) for name in expressions.__all__)
+
+
+def test_a_name_that_needs_quotes_is_suggested_with_them():
+    names = ["age", "plan=basic", "plan=pro", "age-group"]
+    for text, part in {
+        "plan=basic >= 0.5": 'written x["plan=basic"]',
+        "age <= plan=pro": 'written x["plan=pro"]',
+        "1 <= age-group": 'written x["age-group"]',
+        "plan <= 1": 'x["plan=basic"], x["plan=pro"]',
+    }.items():
+        with pytest.raises(ExpressionError, match=re.escape(part)):
+            parse(text, names)
+    assert parse('x["plan=basic"] >= 0.5', names)[0].relation == "<="
+
+
+@pytest.mark.parametrize("classes", [None, 3])
+def test_units_of_the_data(classes):
+    """The constraint on raw coefficients, written out by hand."""
+    rng = np.random.default_rng(0)
+    centre, scale = rng.normal(size=2), rng.uniform(1, 9, 2)
+    shape = (2,) if classes is None else (2, classes)
+    x, b = rng.normal(size=shape), rng.normal(size=shape[1:])
+    raw = x / (scale if classes is None else scale[:, None])
+    (c,) = parse("age + intercept <= 3*bmi", ["age", "bmi"], "<=", classes, Units(centre, scale))
+    expected = raw[0] + b - centre @ raw - 3 * raw[1]
+    np.testing.assert_allclose(c(x, b), expected, rtol=1e-5)

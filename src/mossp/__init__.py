@@ -67,6 +67,7 @@ from mossp.regularizers import (
 )
 from mossp.report import plot, write_page
 from mossp.result import Result, Status
+from mossp.solving.comparison import Comparison, compare
 from mossp.solving.grid import Tuning, tune
 from mossp.solving.path import Path, path
 from mossp.solving.solve import Progress, solve
@@ -96,6 +97,7 @@ __all__ = [
     "CappedL1",
     "Certificate",
     "CheckpointError",
+    "Comparison",
     "Constants",
     "ElasticNet",
     "Expected",
@@ -132,6 +134,7 @@ __all__ = [
     "cache",
     "check_gradients",
     "check_regularizer",
+    "compare",
     "constraints",
     "estimate_constants",
     "examples",

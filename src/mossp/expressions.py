@@ -45,8 +45,9 @@ from mossp._base.formulas import (
 from mossp._base.module import Module
 from mossp._base.printing import quoted, short
 from mossp._base.types import ArrayLike, ConstraintValues
+from mossp._base.units import Units
 
-__all__ = ["Expression", "ExpressionError", "parse"]
+__all__ = ["Expression", "ExpressionError", "Units", "parse"]
 
 
 MAX_CHARACTERS = LONGEST
@@ -65,6 +66,7 @@ NOT_SMOOTH |= {"relu", "round", "sign"}
 TOKEN = re.compile(
     r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|["']|[][(){}]|:=|[<>=!]=|=[<>]|<>|[<>=≤≥≠#]"""
 )
+QUOTED = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""")
 REFUSED_TOKENS = {
     "<": "`<` is strict, which no method can promise: use <=.",
     ">": "`>` is strict, which no method can promise: use >=.",
@@ -104,7 +106,7 @@ class ExpressionError(TextError):
 class Expression(Module):
     """One relation: left - right, or right - left for >=, to be = 0 or <= 0 in every entry.
 
-    Every field is static: two equal expressions share one compiled program.
+    All but the units is static: two equal expressions share one compiled program.
 
     Examples
     --------
@@ -117,9 +119,13 @@ class Expression(Module):
     text: str = eqx.field(static=True)
     relation: str = eqx.field(static=True)
     tree: Tree = eqx.field(static=True)
+    units: Units | None = None
 
     def __call__(self, x: ArrayLike, intercept: ArrayLike | None = None) -> ConstraintValues:
-        return value(self.tree, {"x": real_array(x), "intercept": real_array(intercept)})
+        coef, b = real_array(x), real_array(intercept)
+        if self.units is not None and coef is not None:
+            coef, b = self.units.of(coef, b)
+        return value(self.tree, {"x": coef, "intercept": b})
 
 
 def parse(
@@ -127,6 +133,7 @@ def parse(
     columns: int | Sequence[str],
     relation: str | None = None,
     classes: int | None = None,
+    units: Units | None = None,
 ) -> list[Expression]:
     """Read a constraint, or several in a chain such as `0 <= x <= 1`.
 
@@ -141,6 +148,8 @@ def parse(
     classes : int, optional
         None for x of shape (columns,); C for x of shape (columns, C), where the name of a column
         stands for C coefficients.
+    units : Units, optional
+        In which the text speaks of coefficients; those of x itself if left out.
 
     Returns
     -------
@@ -158,7 +167,7 @@ def parse(
         raise TypeError(f"A constraint must be text, but {type(text).__name__} was given.")
     if relation not in (None, "=", "<="):
         raise ValueError(f'relation must be "=", "<=" or None, but it is {relation!r}.')
-    reader = _Reader(text, columns, classes)
+    reader = _Reader(text, columns, classes, units)
     cuts = reader.relations()
     for sign, at, _ in cuts:
         if sign != cuts[0][0]:
@@ -194,7 +203,13 @@ class _Side(NamedTuple):
 class _Reader:
     """Reads the sides of one text, and knows where in the text it is."""
 
-    def __init__(self, text: str, columns: int | Sequence[str], classes: int | None) -> None:
+    def __init__(
+        self,
+        text: str,
+        columns: int | Sequence[str],
+        classes: int | None,
+        units: Units | None = None,
+    ) -> None:
         if isinstance(columns, str):
             raise TypeError(f"columns must be a list of names, but it is the text {columns!r}.")
         self.names: list[str] | None = None
@@ -210,11 +225,28 @@ class _Reader:
             )
         outputs = () if classes is None else (int(classes),)
         self.shapes: dict[str, Shape] = {"x": (self.size, *outputs), "intercept": outputs}
-        self.text, self.nodes = text, 0
+        self.text, self.nodes, self.units = text, 0, units
 
     def fail(self, reason: str, where: int | ast.expr) -> NoReturn:
         position = where if isinstance(where, int) else self.place(where)
+        if (name := self.unquoted()) is not None:
+            reason = f"The column {quoted(name)} is written {_in_brackets(name)} here."
+            position = self.outside.index(name)
         raise ExpressionError(reason, self.text, position) from None
+
+    def unquoted(self) -> str | None:
+        """The name of a column that is in the text as it is, and needs quotes: `plan=basic`."""
+        names = [
+            name
+            for name in (self.names or ())[:MAX_CANDIDATES]
+            if name in self.outside and not name.isidentifier() and any(map(str.isalpha, name))
+        ]
+        return max(names, key=len, default=None)
+
+    @property
+    def outside(self) -> str:
+        """The text with spaces in place of what is quoted."""
+        return QUOTED.sub(lambda found: " " * len(found[0]), self.text)
 
     def place(self, node: ast.expr, end: bool = False) -> int:
         """Return where a node starts or ends in the text; an operation starts at its sign."""
@@ -293,7 +325,7 @@ class _Reader:
         self.broadcast(sign, a, b, at)
         pair = (b.tree, a.tree) if sign == ">=" else (a.tree, b.tree)
         text = f"{left.source} {sign} {right.source}"
-        return Expression(text, "=" if sign == "=" else "<=", ("-", *pair))
+        return Expression(text, "=" if sign == "=" else "<=", ("-", *pair), self.units)
 
     def read(self, node: ast.expr, depth: int = 1) -> _Part:
         """Return what a node means, if it is one of the few that mean something here."""
@@ -409,6 +441,12 @@ class _Reader:
             )
         if count == 1:
             return self.names.index(name)
+        levels = [known for known in self.names if known.startswith(f"{name}=")]
+        if levels:
+            listed = ", ".join(map(_in_brackets, levels[:3])) + ", ..." * (len(levels) > 3)
+            self.fail(
+                f"`{short(name)}` is text, with a coefficient for each level: {listed}.", node
+            )
         near = naming.closest(name, [*self.names[:MAX_CANDIDATES], *RESERVED])
         hint = f"there are {self.size}, the first is `{_spelling(self.names[0])}`."
         hint = f"did you mean `{_spelling(near)}`?" if near else hint
@@ -469,6 +507,15 @@ def _is_plain(value: object) -> TypeGuard[int | float]:
 
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _in_brackets(name: str) -> str:
+    """Return x["name"], with quotes that a shell's single quotes leave alone where they can be."""
+    return f"x[{quoted(name)}]" if not _harmless(name) else f'x["{name}"]'
+
+
+def _harmless(name: str) -> bool:
+    return name.isprintable() and len(name) <= 80 and '"' not in name and "\\" not in name
 
 
 def _spelling(name: str) -> str:

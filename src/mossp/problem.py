@@ -349,6 +349,8 @@ def _rebuilt(kind: type[Problem], given: list[Any]) -> Problem:
 def checked_point(name: str, x: PyTree) -> PyTree:
     """x with arrays of float64 as its leaves; TypeError or ValueError where they are no numbers."""
     refuse_tracers(x)
+    if isinstance(x, list) and x and all(isinstance(v, (int, float)) for v in x):
+        x = np.array(x, np.float64)  # a list of numbers is a vector to whoever writes one
 
     def checked(leaf: Any) -> np.ndarray:
         array = concrete(leaf)

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import jax
 import numpy as np
 
 from mossp._base import layout
@@ -16,10 +17,13 @@ from mossp._base.archive import CheckpointError, read_arrays, write_arrays
 from mossp._base.printing import counted, printable
 from mossp._base.types import HostArray, Json, PyTree
 from mossp.certificates.certificate import Certificate, Expectation
+from mossp.certificates.conditions import VIOLATED, Condition, conditions
 
 T = TypeVar("T")
 
 KIND = "mossp result"
+MOST_CONDITIONS = 10  # constraints that a summary lists
+FEW = 6  # entries of x that are shown
 SCALARS = (  # what JSON can hold of a result
     "fun", "violation", "success", "message", "steps", "gradients", "values", "hessian_products",
     "seconds", "compile_seconds", "tol", "settings",
@@ -122,6 +126,26 @@ class Result:
     tol: float
     settings: dict[str, Json]
 
+    def __repr__(self) -> str:
+        """The answer in five lines; `summary()` has all of the certificate."""
+        leaves = jax.tree.leaves(self.x)
+        size = sum(np.size(leaf) for leaf in leaves)
+        nonzero = sum(int(np.count_nonzero(leaf)) for leaf in leaves)
+        few = ""
+        if size <= FEW and len(leaves) == 1:
+            few = f": {np.array2string(np.ravel(leaves[0]), precision=4, separator=', ')}"
+        holds = "holds" if self.success else "does NOT hold"
+        c = self.certificate
+        lines = [
+            f"Result: {self.status.name} ({self.settings.get('method', '?')}, "
+            f"{self.steps:,} steps, {self.seconds:.2f} s)",
+            f"  x            {nonzero:,} of {size:,} nonzero{few}",
+            f"  F(x)         {self.fun:.8g}",
+            f"  violation    {self.violation:.2e}",
+            f"  certificate  {holds} at {self.tol:.0e} (worst residual {c.worst_relative:.2e})",
+        ]
+        return "\n".join(" ".join(line.split("\n")) for line in map(printable, lines))
+
     def summary(self) -> str:
         """The result in a few lines for people.
 
@@ -144,6 +168,7 @@ class Result:
             f"  certificate ({c.form}, {judged}), tolerance {self.tol:.0e}",
         ]
         lines += [f"    {name:<24} {value:.2e}{more}" for name, value, more in residual_rows(c)]
+        lines += condition_lines(conditions(c, self.tol))
         values = f" and {self.values:,} values" if self.values else ""
         lines.append(
             f"  {self.gradients:,} sample gradients{values} a replica, {self.seconds:.2f} s"
@@ -163,6 +188,22 @@ class Result:
             return _unpack(*read_arrays(path))
         except layout.LayoutError as error:
             raise CheckpointError(f"{path} is not a result that mossp saved: {error}.") from None
+
+
+def condition_lines(found: list[Condition]) -> list[str]:
+    """The constraints in a few lines, those with the largest multipliers first."""
+    if not found:
+        return []
+    order = sorted(found, key=lambda one: (one.state != VIOLATED, -abs(one.multiplier)))
+    width = max(len(one.text) for one in order[:MOST_CONDITIONS])
+    lines = ["  constraints"]
+    lines += [
+        f"    {one.text:<{width}}  {one.state:<8}  value {one.value:.6g}, slack {one.slack:.2g}, "
+        f"multiplier {one.multiplier:.3g}"
+        for one in order[:MOST_CONDITIONS]
+    ]
+    hidden = len(order) - MOST_CONDITIONS
+    return [*lines, f"    and {hidden} more"] if hidden > 0 else lines
 
 
 def residual_rows(c: Certificate) -> list[tuple[str, float, str]]:
@@ -208,9 +249,10 @@ def _pack(result: Result) -> tuple[dict[str, HostArray], dict[str, Json]]:
         "x": r.x,
         "xs": r.xs,
         "multipliers": r.certificate.multipliers,
+        "values": r.certificate.values,
         "trace": r.trace._asdict(),
     }
-    certificate = dataclasses.asdict(dataclasses.replace(r.certificate, multipliers={}))
+    certificate = dataclasses.asdict(dataclasses.replace(r.certificate, multipliers={}, values={}))
     meta = {
         "kind": KIND,
         "trees": {name: keep(name, tree) for name, tree in trees.items()},
@@ -225,7 +267,8 @@ def _pack(result: Result) -> tuple[dict[str, HostArray], dict[str, Json]]:
 
 # What files of version 0.1 do not have.
 SINCE: dict[str, dict[str, Json]] = {
-    "certificate": {"feasibility_error": 0.0},
+    "certificate": {"feasibility_error": 0.0, "values": {}},
+    "trees": {"values": {"dict": []}},
     "scalars": {"values": 0},
 }
 
@@ -237,7 +280,7 @@ def _unpack(arrays: dict[str, HostArray], meta: dict[str, Json]) -> Result:
     layout.check(meta, {
         "kind": str,
         "status": str,
-        "trees": dict.fromkeys(("x", "xs", "multipliers", "trace"), dict),
+        "trees": dict.fromkeys(("x", "xs", "multipliers", "values", "trace"), dict),
         "certificate": layout.fields_of(Certificate),
         "expectation": (dict, None),
         "scalars": layout.fields_of(Result, SCALARS),
@@ -261,10 +304,19 @@ def _unpack(arrays: dict[str, HostArray], meta: dict[str, Json]) -> Result:
                 return {k: build(v) for k, v in pairs}
         raise layout.LayoutError("a tree of arrays in it is not one")
 
-    trees = {name: build(meta["trees"][name]) for name in ("x", "xs", "multipliers", "trace")}
+    trees = {name: build(spec) for name, spec in meta["trees"].items()}
     count = len(layout.array(arrays, "funs", "f", (None,)))
     layout.array(arrays, "violations", "f", (count,))
-    certificate = {**meta["certificate"], "multipliers": trees["multipliers"]}
+    named = {name: trees[name] for name in ("multipliers", "values")}
+    if not all(isinstance(tree, dict) for tree in named.values()):
+        raise layout.LayoutError("its multipliers are not by kind of constraint")
+    try:
+        shapes = [jax.tree.map(np.shape, tree) for tree in named.values()]
+    except (TypeError, ValueError):  # names that cannot be sorted
+        raise layout.LayoutError("the names of its constraints are none") from None
+    if named["values"] and shapes[0] != shapes[1]:
+        raise layout.LayoutError("its multipliers are not those of its constraints")
+    certificate = {**meta["certificate"], **named}
     return Result(
         x=trees["x"],
         xs=trees["xs"],

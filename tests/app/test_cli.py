@@ -82,7 +82,7 @@ def test_json_is_all_there_is_on_stdout(capsys, tmp_path):
         (["solve", "--replicas", "0"], "replicas must be at least 1"),
         (["solve", "--tol", "nan"], "tol must be positive"),
         (["solve", "--schedule", "soon"], "'soon'"),
-        (["solve", "--out", "file"], "--out must name a folder"),
+        (["solve", "--out", "file"], "--report must name a folder"),
         (["solve", "--no-such-option"], "--no-such-option"),
         (["prove"], "'prove'"),
     ],

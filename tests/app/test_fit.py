@@ -427,3 +427,62 @@ clash = mossp.Problem(
     assert code == 1 and both in " ".join(out.split())
     page = (own_folder / "r" / "index.html").read_text("utf-8")
     assert both in html.unescape(page)
+
+
+def test_a_real_table_in_one_command(capsys, own_folder):
+    """Gaps, dates, an id and a limit in the data's own units."""
+    start = np.datetime64("2021-01-05")
+    lines = ["client;joined;age;plan;label"]
+    for i in range(N):
+        day = str(start + 3 * i).split("-")[::-1]
+        age = "" if i % 17 == 0 else f"{AGE[i]:.2f}".replace(".", ",")
+        lines.append(f"C{i};{'.'.join(day)};{age};{SEX[i]};{'' if i == 5 else LABEL[i]}")
+    (own_folder / "real.csv").write_text("\n".join(lines))
+    asked = ("fit", "real.csv", "--target", "label", "--regularizer", "l1:0.01", "--no-report")
+    code, _, err = run(capsys, *asked)
+    assert (
+        code == 2 and "real.csv has 3 faults" in err and "--missing impute --exclude client" in err
+    )
+    code, _, err = run(capsys, *asked, "--id", "client", "--missing", "impute", "--inequality",
+                       "plan=m <= 0.1")  # fmt: skip
+    assert code == 2 and 'written x["plan=m"]' in err
+    code, out, err = run(capsys, *asked, "--id", "client", "--missing", "impute", "--units", "data",
+                         "--inequality", "age >= -0.01", "--inequality", 'x["plan=m"] <= 0.1',
+                         "--cyclic", "joined:year")  # fmt: skip
+    model = Model.load("model.mossp")
+    raw = dict(zip(model.features.names, model.raw_coefficients()[0][0], strict=True))
+    assert code == 0 and raw["age"] >= -0.01 - 1e-12 and raw["plan=m"] <= 0.1 + 1e-12
+    assert raw["age"] == pytest.approx(-0.01)  # it is held back
+    assert {"joined: sin of year", "age is missing"} <= set(raw)
+    for part in ("1 row of real.csv without a value in 'label'", "decimal commas", "days since"):
+        assert part in err
+    code, out, _ = run(capsys, "predict", "model.mossp", "real.csv")
+    rows = list(csv.DictReader(out.splitlines()))
+    assert code == 0 and [row["client"] for row in rows] == [f"C{i}" for i in range(N)]
+    assert "units of the data" in run(capsys, "show", "model.mossp")[1]
+    code, _, err = run(capsys, *asked, "--id", "client", "--missing", "drop")
+    assert code == 0 and "11 rows of real.csv" in err
+    code, _, err = run(capsys, *asked, "--missing", "guess")
+    assert code == 2 and "--missing must be one of refuse, impute, drop" in err
+
+
+def test_scoring_and_a_threshold(capsys, own_folder):
+    code, out, err = run(capsys, *BASE, "--regularizer", "l1", "--scoring", "average-precision",
+                         "--threshold", "recall>=0.9", "--report", "page")  # fmt: skip
+    model = Model.load("model.mossp")
+    assert code == 0 and 0 < model.threshold < 1, err
+    assert model.about["scores"]["train"]["recall"] >= 0.9
+    assert model.about["scoring"] == "average_precision" and "1-SE" in out
+    assert "taken for well" in out and "recall>=0.9 on the training rows" in out
+    page = (own_folder / "page" / "index.html").read_text("utf-8")
+    assert "Decisions" in page and "taken for ill" in page
+    code, out, _ = run(capsys, "predict", "model.mossp", "data.csv")
+    for row in csv.DictReader(out.splitlines()):
+        likely = float(row["probability of well"]) > model.threshold
+        assert (row["prediction"] == "well") == likely
+    for wrong, says in (
+        (("--scoring", "acuracy"), "no scoring 'acuracy'"), (("--threshold", "1.5"), "0 and 1"),
+        (("--threshold", "often"), "--threshold must be"),
+    ):  # fmt: skip
+        code, _, err = run(capsys, *BASE, "--no-report", "--regularizer", "l1", *wrong)
+        assert code == 2 and says in err

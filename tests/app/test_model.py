@@ -136,7 +136,7 @@ META = FEATURES.to_meta()
 
 
 @pytest.mark.parametrize("changes, part", [
-    ({"format": 3}, "its format is 3, but only 1 and 2 are known: update mossp"),
+    ({"format": 4}, "its format is 4, but only 1 and 2 and 3 are known: update mossp"),
     ({"format": 2}, "damaged, or not a model"),
     ({"format": 2, "offset": 3}, "damaged, or not a model"),
     ({"what": "a path of mossp"}, "is damaged, or not a model"),
@@ -146,7 +146,7 @@ META = FEATURES.to_meta()
     ({"features": META | {"scale": [1, 1, 1, "a"]}}, "is damaged, or not a model"),
     ({"kind": "oracle"}, "there is no 'oracle' with the loss 'logistic'"),
     ({"kind": "o" * 450}, "…oooooooooooooooooooo' with the loss"),
-    ({"format": "2" * 450}, "…22222222222222222222', but only 1 and 2 are known"),
+    ({"format": "2" * 450}, "…22222222222222222222', but only 1 and 2 and 3 are known"),
     ({"loss": ["logistic"]}, "there is no 'classifier' with the loss ['logistic']"),
     ({"target": 3}, "the target and the offset of a model must be text"),
     ({"about": None}, "about a dict"),

@@ -154,7 +154,10 @@ CHANGED = {
     "constraint": lambda: (problem(equality=other_plane), {}),
     "kind of constraint": lambda: (problem(equality=None, inequality=plane), {}),
     "seed": lambda: (problem(), {"seed": 1}),
-    "steps": lambda: (problem(), {"steps": 2000}),
+    "steps of a schedule that plans them": lambda: (
+        problem(),
+        {"steps": 2000, "schedule": "theorem"},
+    ),
     "batch_size": lambda: (problem(), {"batch_size": 8}),
     "method": lambda: (problem(), {"method": "mossp-p"}),
     "schedule": lambda: (problem(), {"schedule": "theorem"}),
@@ -186,6 +189,23 @@ def test_what_does_not_decide_the_iterates_may_change(stopped, tmp_path):
     file.write_bytes(stopped.read_bytes())
     r = solve(checkpoint=file, progress=False, callback=lambda progress: None, seconds=1000.0)
     assert r.steps == K
+
+
+def test_a_run_may_go_on_for_more_steps(stopped, tmp_path):
+    file = tmp_path / "run.npz"
+    file.write_bytes(stopped.read_bytes())
+    assert solve(checkpoint=file).steps == K
+    longer = solve(checkpoint=file, steps=2 * K)
+    assert longer.steps == 2 * K and longer.trace.steps[-1] == 2 * K
+    assert longer.gradients == solve(steps=2 * K).gradients
+    with pytest.raises(CheckpointError, match=r"has taken 2,000 steps, more than the 1,000"):
+        solve(checkpoint=file)
+    # With parameters that do not depend on the number of steps it is one run, bit for bit.
+    constant = {"schedule": mossp.schedules.Constant(rho=10.0, mu=0.02, alpha=0.1)}
+    parted = tmp_path / "parted.npz"
+    solve(checkpoint=parted, steps=K // 2, **constant)
+    in_parts, whole = solve(checkpoint=parted, **constant), solve(**constant)
+    np.testing.assert_array_equal(in_parts.x, whole.x)
 
 
 def test_force_goes_on_all_the_same(stopped, tmp_path):

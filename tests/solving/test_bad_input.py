@@ -89,7 +89,6 @@ BAD = {
     "text as x0": lambda: seven(x0="zeros"),
     "complex x0": lambda: seven(x0=np.zeros(7, complex)),
     "x0 of another size": lambda: seven(x0=np.zeros(8)),
-    "x0 is a list of numbers": lambda: seven(x0=[0.0] * 7),
     "x0 of another size, ready loss": lambda: seven(stated(loss=losses.squared), np.zeros(8)),
     "x0 of another size, sparse": lambda: seven(
         stated(data=(scipy.sparse.csr_matrix(X7), y7)), np.zeros(8)

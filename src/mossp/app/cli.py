@@ -52,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, OSError, TypeError, ValueError) as error:
         if os.environ.get("MOSSP_TRACEBACK"):
             raise
-        return exits.fail(str(error), verbatim=hasattr(error, "position"))  # its caret must stay
+        # A caret must stay below its place, and faults of several columns have a line each.
+        whole = hasattr(error, "position") or hasattr(error, "lines")
+        return exits.fail(str(error), verbatim=whole)
     except Exception as error:  # what the parser of the command line raises
         if not hasattr(error, "format_message"):
             raise

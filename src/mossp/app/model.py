@@ -14,22 +14,33 @@ from mossp._base.printing import shown
 from mossp.app.features import Features
 from mossp.app.tables import TableError
 
-# A model with an offset is of the second format: what knows the first only would leave it out.
-FORMATS, MARK = (1, 2), "a linear model of mossp"
+# A model with an offset is of the second format: what knows the first only would leave it out. One
+# with dates, ids, a threshold or values that are filled in is of the third.
+FORMATS, MARK = (1, 2, 3), "a linear model of mossp"
 KINDS = ("classifier", "regressor")
 # What `mossp fit` tells of where a model comes from. All of it may be missing.
 ABOUT: dict[str, Any] = {
-    **dict.fromkeys(("regularizer", "status", "method", "data", "version", "created"), str),
+    **dict.fromkeys(
+        ("regularizer", "status", "method", "data", "version", "created", "units"), str
+    ),
     **dict.fromkeys(("equality", "inequality"), layout.Each(str)),
     **dict.fromkeys(
         ("parity", "opportunity", "objective", "violation", "rates_margin"), (float, None)
     ),
     **dict.fromkeys(("sensitive", "choose"), (str, None)),
     "seed": (int, None),
+    **dict.fromkeys(("threshold", "scoring"), str),
+    **dict.fromkeys(("strength", "nonzeros"), layout.Each(float, named=True)),
+    "confusion": layout.Each(layout.Each(layout.Each(int)), named=True),
     "certificate": {"holds": bool, "tol": float},
     **dict.fromkeys(("scores", "rates"), layout.Each(layout.Each(float, named=True), named=True)),
 }
 FILE = dict.fromkeys(("kind", "loss", "target", "about"), object) | {"features": dict}
+LATER: dict[int, dict[str, Any]] = {  # what later formats have besides
+    1: {},
+    2: {"offset": str},
+    3: {"offset": (str, None), "id": layout.Each(str), "threshold": (float, None)},
+}
 LOGARITHMIC = ("poisson", "gamma", "tweedie")  # losses whose exp(score) is the mean
 LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "quantile", *LOGARITHMIC)
 
@@ -62,6 +73,11 @@ class Model:
         What JSON can hold of where the model comes from; NaN and infinity may be in it.
     offset : str, optional
         The column that is added to the scores, or "log(column)".
+    id : tuple of str
+        Columns that tell rows apart, which predictions hand through.
+    threshold : float, optional
+        Of two classes: the probability (of a loss without any the score) above which a row is of
+        the second; 1/2 (or 0) if left out.
 
     Examples
     --------
@@ -84,6 +100,8 @@ class Model:
     intercept: np.ndarray
     about: dict[str, Any] = field(default_factory=dict)
     offset: str | None = None
+    id: tuple[str, ...] = ()
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         n = len(self.features.names)
@@ -121,6 +139,13 @@ class Model:
             raise ModelError(
                 f"A {self.kind} with {rows} rows of coefficients cannot have {count} classes."
             )
+        if self.threshold is not None:
+            likely = not self.has_probabilities or 0 < self.threshold < 1
+            if count != 2 or not np.isfinite(self.threshold) or not likely:
+                raise ModelError(
+                    "A threshold is for two classes, and between 0 and 1 where the model has "
+                    "probabilities."
+                )
         # What is stored is what was checked.
         for name, value in (("coef", coef), ("intercept", intercept), ("classes", classes)):
             object.__setattr__(self, name, value)
@@ -181,16 +206,28 @@ class Model:
         """The class of each row, or the number; the mean where the link is a logarithm."""
         scores = self.decision(X, offset)
         if self.classes is not None:
-            best = scores > 0 if scores.ndim == 1 else scores.argmax(axis=1)
+            best = scores > self._cut if scores.ndim == 1 else scores.argmax(axis=1)
             return self.classes[best.astype(int)]
         if self.loss.partition(":")[0] not in LOGARITHMIC:
             return scores
         with np.errstate(over="ignore"):  # infinity is what it is
             return np.exp(scores)
 
+    @property
+    def _cut(self) -> float:
+        """The score that the threshold is."""
+        if self.threshold is None or not self.has_probabilities:
+            return self.threshold or 0.0
+        return float(np.log(self.threshold) - np.log1p(-self.threshold))
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether its loss gives probabilities of classes."""
+        return self.loss == "softmax" or (self.loss, len(self.coef)) == ("logistic", 1)
+
     def probabilities(self, X: Any, offset: Any = None) -> np.ndarray | None:
         """One column for each class with the logistic and the softmax loss; else None."""
-        if self.loss != "softmax" and (self.loss, len(self.coef)) != ("logistic", 1):
+        if not self.has_probabilities:
             return None
         scores = self.decision(X, offset)
         if scores.ndim == 1:
@@ -223,6 +260,9 @@ class Model:
         meta |= {"what": MARK, "format": FORMATS[0], "features": self.features.to_meta()}
         if self.offset is not None:
             meta |= {"format": FORMATS[1], "offset": self.offset}
+        if self.id or self.threshold is not None or not self.features.plain:
+            meta |= {"format": FORMATS[2], "offset": self.offset, "id": list(self.id)}
+            meta |= {"threshold": self.threshold}
         try:
             return archive.write_arrays(path, arrays, meta)
         except archive.CheckpointError as error:
@@ -250,7 +290,7 @@ class Model:
                     f"Its format is {shown(meta.get('format'))}, but only "
                     f"{' and '.join(map(str, FORMATS))} are known: update mossp."
                 )
-            layout.check(meta, FILE | ({"offset": str} if meta["format"] == FORMATS[1] else {}))
+            layout.check(meta, FILE | LATER[meta["format"]])
             return cls(
                 **{name: meta[name] for name in ("kind", "loss", "target", "about")},
                 classes=arrays.get("classes"),
@@ -258,6 +298,8 @@ class Model:
                 intercept=layout.array(arrays, "intercept"),
                 features=Features.from_meta(meta["features"]),
                 offset=meta.get("offset"),
+                id=tuple(meta.get("id", ())),
+                threshold=meta.get("threshold"),
             )
         except layout.LayoutError as error:
             raise ModelError(foreign) from error

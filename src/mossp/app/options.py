@@ -57,6 +57,20 @@ Choose = Annotated[
         "standard error of it; bic, of the lowest information criterion, without folds."
     ),
 ]
+Scoring = Annotated[
+    str | None,
+    Option(
+        help="By which the strength is chosen: log_loss, accuracy, balanced_accuracy, roc_auc, "
+        "average_precision, or any of scikit-learn's; else the loss of the model."
+    ),
+]
+Threshold = Annotated[
+    str | None,
+    Option(
+        help="Of two classes, from which probability on a row is of the second: a number, or by "
+        "the training rows balanced, f1, recall>=0.8, precision>=0.9 or fpr<=0.05."
+    ),
+]
 Offset = Annotated[
     str | None,
     Option(
@@ -92,6 +106,41 @@ Opportunity = Annotated[float | None, Option(help="The same among the rows of th
 
 # What becomes of the rows -----------------------------------------------------------------------
 
+Missing = Annotated[
+    str,
+    Option(
+        help="What becomes of missing values: refuse; impute, by the median or the most frequent "
+        "level with an indicator; drop, leave such rows out."
+    ),
+]
+Dates = Annotated[
+    str | None, Option(help="dmy or mdy, where dates such as 5/6/2024 could be both.")
+]
+Cyclic = Annotated[
+    list[str] | None,
+    Option(
+        help='A column of dates whose place in a cycle is a feature, too, as in "joined:year" or '
+        '"joined:year,week,day"; may be repeated.'
+    ),
+]
+Id = Annotated[
+    list[str] | None,
+    Option(
+        help="A column that tells rows apart: no feature, but handed through by `mossp predict`; "
+        "may be repeated."
+    ),
+]
+PredictId = Annotated[
+    list[str] | None,
+    Option("--id", help="A column to hand through; else that of the fit. May be repeated."),
+]
+Units = Annotated[
+    str,
+    Option(
+        help="Of constraints: standardised, for the coefficients of standardised columns, or data, "
+        "for those in the data's own units."
+    ),
+]
 Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
 NoStandardize = Annotated[bool, Option("--no-standardize", help="Take the columns as they are.")]
 TestShare = Annotated[float, Option(help="Share of the rows that is kept for a test.")]
@@ -119,8 +168,11 @@ Schedule = Annotated[str, Option(help="How parameters follow the step.")]
 
 ModelOut = Annotated[Path, Option(help="File of the model.")]
 PredictionsOut = Annotated[Path | None, Option(help="CSV file; else standard output.")]
-ReproductionOut = Annotated[Path, Option(help="Folder of the page, tables and figures.")]
+ReproductionReport = Annotated[
+    Path, Option("--report", "--out", help="Folder of the page, tables and figures.")
+]
 ReportFolder = Annotated[Path, Option(help="Folder of the report.")]
+SolveReport = Annotated[Path, Option("--report", "--out", help="Folder of the report.")]
 NoReport = Annotated[bool, Option("--no-report", help="Write no report.")]
 Force = Annotated[
     bool, Option("--force", help="Replace a good model even by one whose certificate fails.")

@@ -69,8 +69,8 @@ def load(which: str) -> Script:
                 f"{path} does not say where to start: give it x0 = ..., or make {name} a pair "
                 "(problem, x0)."
             ) from None
-    if isinstance(x0, (list, tuple)) and all(isinstance(v, (int, float)) for v in x0):
-        x0 = np.array(x0, float)  # a list of numbers is a vector to whoever writes one
+    if isinstance(x0, tuple) and all(isinstance(v, (int, float)) for v in x0):
+        x0 = np.array(x0, float)
     return Script(problem, x0, getattr(module, "names", None))
 
 

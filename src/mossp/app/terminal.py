@@ -15,11 +15,18 @@ import numpy as np
 from mossp._base.printing import printable
 
 MOST_SHOWN = 30  # coefficients in the terminal
+MOST_CLASSES = 8  # of a confusion table there
 
 
 def say(text: str, file: Any = None) -> None:
     """Print lines of text, whoever wrote them."""
     print(printable(text, keep="\n"), file=file)
+
+
+def note(sentences: Sequence[str]) -> None:
+    """What was found out on the way, on stderr."""
+    for sentence in sentences:
+        say(f"mossp: note: {sentence}", sys.stderr)
 
 
 def plain_console() -> Any:
@@ -34,8 +41,8 @@ def print_result(result: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from mossp.report import certificate_rows, explanation, numbers
-    from mossp.report.wording import coefficients, size
+    from mossp.report import certificate_rows, constraint_rows, explanation, numbers
+    from mossp.report.wording import coefficients, intercepts, size
 
     console = plain_console()
     s = result.settings
@@ -47,9 +54,11 @@ def print_result(result: Any) -> None:
         f"(+ {numbers.duration(result.compile_seconds)} to prepare and compile)",
         soft_wrap=True,
     )
+    apart = intercepts(result)
+    kept = len(coefficients(result)) - sum(value != 0 for _, value in apart)
     console.print(
         f"objective {numbers.value(result.fun)}, violation {numbers.residual(result.violation)}, "
-        f"{len(coefficients(result))} of {size(result)} coefficients nonzero",
+        f"{kept} of {size(result) - len(apart)} coefficients nonzero",
         soft_wrap=True,
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -67,6 +76,18 @@ def print_result(result: Any) -> None:
     for row in certificate_rows(result):
         table.add_row(row.name, row.symbol, row.value, row.relative, row.bound, marks[row.holds])
     console.print(table)
+    bounds, price = constraint_rows(result)
+    if bounds:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("constraint")
+        for name in ("value", "bound", "slack", "multiplier"):
+            table.add_column(name, justify="right")
+        table.add_column("")
+        for bound in bounds[:MOST_SHOWN]:
+            table.add_row(*map(printable, bound))
+        console.print(table)
+        if price:
+            say(price)
     mark, style = ("✓", "bold green") if result.success else ("✗", "bold red")
     verdict = Text(f"{mark} {result.status.name}: ", style=style).append(
         printable(explanation(result))
@@ -94,6 +115,9 @@ def print_model(model: Any) -> None:
             shown = ("" if v is None else numbers.value(v, 4) for v in values)
             table.add_row(printable(name), *shown)
         console.print(table)
+    print_confusion(console, model)
+    for sentence in choices(model):
+        say(sentence)
     if rates := model.about.get("rates"):
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("rate, as asked")
@@ -140,6 +164,58 @@ def print_model(model: Any) -> None:
         console.print(f"{numbers.counted(zeros, 'coefficient')} exactly zero")
 
 
+def print_confusion(console: Any, model: Any) -> None:
+    """Which classes were taken for which: of the test rows, or of all if there are none."""
+    from rich import box
+    from rich.table import Table
+
+    found = model.about.get("confusion") or {}
+    part = "test" if "test" in found else "train"
+    if part not in found or len(found[part]) > MOST_CLASSES:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column(f"{part} rows")
+    for name in model.classes:
+        table.add_column(f"taken for {printable(name)}", justify="right")
+    for name, row in zip(model.classes, found[part], strict=True):
+        table.add_row(printable(name), *map(str, row))
+    console.print(table)
+
+
+def choices(model: Any) -> list[str]:
+    """How the strength and the threshold were chosen, in sentences."""
+    from mossp.report import numbers
+
+    about, found = model.about, []
+    if strength := about.get("strength"):
+        counts = about.get("nonzeros", {})
+
+        def told(which: str) -> str:
+            kept = f" ({counts[which]:.0f} nonzero)" if which in counts else ""
+            return f"{numbers.value(strength[which], 4)}{kept}"
+
+        by = f" by {about['scoring']} in cross-validation" if about.get("scoring") else " by bic"
+        others = {"best": "the best score", "1se": "the 1-SE choice"}
+        beside = [
+            f"{name} is at {told(which)}"
+            for which, name in others.items()
+            if strength.get(which, strength["chosen"]) != strength["chosen"]
+        ]
+        if about.get("choose") == "best" and strength.get("1se") == strength["chosen"]:
+            beside.append("the 1-SE choice is the same")
+        more = f"; {' and '.join(beside)}" if beside else ""
+        found.append(f"lam {told('chosen')} was chosen{by}{more}")
+    if model.threshold is not None:
+        what = "probability" if model.has_probabilities else "score"
+        asked = about.get("threshold", "")
+        why = "" if asked.replace(".", "", 1).isdigit() else f" ({asked} on the training rows)"
+        found.append(
+            f"decided for {printable(model.classes[1])} above the {what} "
+            f"{numbers.value(model.threshold, 4)}{why}"
+        )
+    return found
+
+
 def model_object(model: Any) -> dict[str, Any]:
     raw, intercept = model.raw_coefficients()
     names = model.features.names
@@ -154,9 +230,10 @@ def model_object(model: Any) -> dict[str, Any]:
         {
             "kind": model.kind, "loss": model.loss, "target": model.target,
             "offset": model.offset, "classes": model.classes,
+            "id": model.id, "threshold": model.threshold,
             "standardised": by_name(model.coef, model.intercept),
             "coefficients": by_name(raw, intercept),
-            **model.about,
+            **{k: v for k, v in model.about.items() if k != "threshold"},
         }
     )  # fmt: skip
 

@@ -72,6 +72,8 @@ class Certificate:
         `||min(q_I, -c_I)||`
     multipliers : dict
         Under "equality" and "inequality", in the shapes of the constraints.
+    values : dict
+        The constraints at x, in the same way.
     smallest_multiplier : float
         Of the inequalities; infinity without any.
     samples : int or None
@@ -108,6 +110,7 @@ class Certificate:
     feasibility_scale: float = 1.0
     complementarity_scale: float = 1.0
     largest_multiplier: float = 0.0
+    values: dict[str, PyTree] = dataclasses.field(default_factory=dict)
 
     def is_kkt(self, eps: float, relative: bool = False) -> bool:
         """An eps-KKT point: critical, feasible, q_I >= 0, complementary.
@@ -179,6 +182,7 @@ def certificate(oracles: Oracles, r: Residuals, samples: int | None, form: str) 
         infeasible_stationarity=float(r.infeasible_stationarity),
         complementarity=float(r.complementarity),
         multipliers=oracles.named(q),
+        values=oracles.named(np.asarray(r.c, np.float64)),
         smallest_multiplier=float(q_I.min()) if q_I.size else float("inf"),
         samples=samples,
         form=form,

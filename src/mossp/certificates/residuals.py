@@ -116,6 +116,7 @@ class Residuals(NamedTuple):
     criticality_error: AnyArray = 0.0
     feasibility_error: AnyArray = 0.0
     scales: Scales = Scales()
+    c: AnyArray = ()  # the constraints at x
 
 
 def assembled(
@@ -163,6 +164,7 @@ def assembled(
         criticality_error=error,
         feasibility_error=0.0 if c_error is None else upper_end(c, c_error, oracles.m_E),
         scales=scales(x, terms, c, q, sizes, oracles.m_E),
+        c=c,
     )
 
 

@@ -19,29 +19,41 @@ from mossp._base.types import PyTree
 KIND = "mossp checkpoint"
 
 
+class Mark(NamedTuple):
+    """Fingerprints that tell whether a file belongs to a run."""
+
+    whole: str = ""  # of the problem and all settings
+    endless: str = ""  # of the same but for the number of steps: such a run may go on for longer
+
+
 class Saved(NamedTuple):
     arrays: dict[str, np.ndarray]
     meta: dict[str, Any]
     warning: str  # where the last file was damaged and the one before it was read
 
 
-def save(path: Path, mark: str, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
-    """Write a run beside the last one and rename it; `mark` is the fingerprint of its problem."""
-    archive.save(path, arrays, meta | {"kind": KIND, "fingerprint": mark})
+def save(path: Path, mark: Mark, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+    """Write a run beside the last one and rename it; `mark` tells of which problem it is."""
+    marks = {"fingerprint": mark.whole, "endless": mark.endless}
+    archive.save(path, arrays, meta | {"kind": KIND, **marks})
 
 
-def load(path: Path, mark: str, force: bool, expected: dict[str, Any]) -> Saved | None:
-    """The run saved there; None if there is none, CheckpointError if it is of another problem."""
+def load(path: Path, mark: Mark, force: bool, expected: dict[str, Any]) -> Saved | None:
+    """The run saved there; None if there is none, CheckpointError if it is of another problem.
+
+    A run of other steps is the same run, which goes on for longer, or ends sooner.
+    """
     if not (path.exists() or archive.previous(path).exists()):
         return None
     arrays, meta, warning = archive.load(path)
     if meta.get("kind") != KIND:
         raise CheckpointError(f"{path} is not a checkpoint of a run.")
     try:
-        layout.check(meta, {"fingerprint": str, **expected})
+        layout.check(meta, {"fingerprint": str, "endless": layout.Maybe(str), **expected})
     except layout.LayoutError as error:
         raise foreign(path, error) from None
-    if meta["fingerprint"] != mark and not force:
+    same = meta["fingerprint"] == mark.whole or meta.get("endless") == mark.endless
+    if not same and not force:
         raise CheckpointError(
             f"{path} comes from another problem or other settings: name another file, or give "
             "resume=False to start anew or resume='force' to go on from it all the same."

@@ -12,7 +12,7 @@ import numpy as np
 
 from mossp._base.printing import short
 from mossp.report import numbers
-from mossp.report.wording import coefficients, constrained
+from mossp.report.wording import coefficients, constrained, intercepts
 from mossp.result import Result
 
 Axes = Any
@@ -37,27 +37,31 @@ PAGE_STYLE: Any = {
 
 
 def plot(
-    result: Result,
+    result: Result | Sequence[Result],
     ax: Any = None,
     *,
     path: str | os.PathLike[str] | None = None,
     names: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Any:
-    """Draw a result and return the matplotlib figure.
+    """Draw a result, or several to compare them, and return the matplotlib figure.
 
     Objective and violation against stochastic gradients, the mean over replicas with a band from
-    the smallest to the largest; below them the largest coefficients.
+    the smallest to the largest; below them the largest coefficients. Of several results objective,
+    residual and violation, against gradients and against seconds.
 
     Parameters
     ----------
-    result : Result
-        What `solve` returned.
+    result : Result or list of Result
+        What `solve` returned, once or several times.
     ax : Axes or sequence of Axes, optional
         One for the objective, or up to three for objective, violation, coefficients.
     path : path, optional
         Also save the figure there; the ending decides the format.
     names : sequence of str, optional
         One for each entry of x.
+    labels : sequence of str, optional
+        One for each of several results; their methods if left out.
 
     Returns
     -------
@@ -74,8 +78,13 @@ def plot(
     >>> len(plot(result).axes)
     3
     """
+    if not isinstance(result, Result):
+        from mossp.report.comparison import plot_several
+
+        return plot_several(list(result), labels, ax, path)
     panels = _run_panels(result)
-    entries = coefficients(result, names)
+    apart = {name for name, _ in intercepts(result, names)}
+    entries = [entry for entry in coefficients(result, names) if entry[0] not in apart]
     panels["coefficients"] = lambda a: _coefficients(a, entries)
     if ax is not None:
         axes = given_axes(ax, len(panels))
@@ -171,7 +180,12 @@ def _run_panels(result: Result) -> dict[str, Callable[[Axes], None]]:
 
 def _objective(ax: Axes, result: Result) -> None:
     _curve(ax, result, result.trace.objective, BLUE)
-    _mark(ax, result, result.fun, numbers.value(result.fun, 6), BLUE, above=True)
+    last = result.fun
+    if result.trace.rows < (result.settings.get("samples") or 0) and len(result.trace.objective):
+        # A curve of some of the rows ends in a dot of the same rows: that on all is elsewhere.
+        seen = np.ravel(result.trace.objective[-1])
+        last = float(np.mean(seen)) if np.isfinite(seen).all() else np.nan
+    _mark(ax, result, last, numbers.value(last, 6), BLUE, above=True)
     ax.margins(y=0.15)
     ax.set_ylabel("objective F(x)")
 

@@ -20,7 +20,9 @@ from mossp.report.wording import (
     certificate_rows,
     coefficients,
     constrained,
+    constraint_rows,
     explanation,
+    intercepts,
     size,
 )
 from mossp.result import Result
@@ -81,7 +83,10 @@ def page(
     result: Result, title: str, names: Sequence[str] | None = None, extras: Sequence[Extra] = ()
 ) -> str:
     """The page as text."""
-    entries = coefficients(result, names)
+    apart = intercepts(result, names)
+    called = {name for name, _ in apart}
+    entries = [entry for entry in coefficients(result, names) if entry[0] not in called]
+    bounds, price = constraint_rows(result)
     largest = max((abs(v) for _, v in entries if np.isfinite(v)), default=1.0)
     return render(
         "mossp.report",
@@ -98,8 +103,11 @@ def page(
             (name, numbers.coefficient(v), 100 * abs(v) / largest if np.isfinite(v) else 0, v < 0)
             for name, v in entries[:MOST_COEFFICIENTS]
         ],
+        intercepts=[(name, numbers.coefficient(v)) for name, v in apart],
+        bounds=bounds,
+        price=price,
         nonzeros=len(entries),
-        variables=size(result),
+        variables=size(result) - len(apart),
         replicas=_replicas(result),
         expectation=_expectation(result),
         settings=_settings(result),

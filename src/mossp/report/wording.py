@@ -10,8 +10,11 @@ import jax
 import numpy as np
 
 from mossp._base.types import PyTree
+from mossp.certificates.conditions import VIOLATED, conditions
 from mossp.report import numbers
 from mossp.result import Result, Status
+
+MOST_CONSTRAINTS = 50  # rows of a table
 
 
 class Row(NamedTuple):
@@ -90,6 +93,59 @@ def certificate_rows(result: Result) -> list[Row]:
     return rows
 
 
+class Bound(NamedTuple):
+    """One line of the table of constraints."""
+
+    text: str
+    value: str
+    bound: str
+    slack: str
+    multiplier: str
+    state: str
+
+
+def constraint_rows(result: Result) -> tuple[list[Bound], str]:
+    """(the constraints, those that hold the answer back first; what the dearest one costs).
+
+    Examples
+    --------
+    >>> import numpy as np, mossp
+    >>> problem = mossp.Problem(
+    ...     loss=lambda x: (x - 2.0) @ (x - 2.0), inequality=lambda x: {"x[0] <= 1": x[0] - 1.0}
+    ... )
+    >>> rows, price = constraint_rows(mossp.solve(problem, np.zeros(2)))
+    >>> rows[0].value, rows[0].bound, rows[0].state
+    ('1', '≤ 1', 'active')
+    >>> print(price)
+    One more unit of the bound of x[0] <= 1 would buy about 2 of the objective.
+    """
+    found = conditions(result.certificate, result.tol)
+    found.sort(key=lambda one: (one.state != VIOLATED, -abs(one.multiplier)))
+    stuck = result.status is Status.INFEASIBLE_STATIONARY
+    signs = {"=": "=", "<=": "≤", ">=": "≥"}
+    rows = [
+        Bound(
+            one.text, numbers.value(one.value, 6),
+            f"{signs[one.relation]} {numbers.value(one.bound, 6)}", numbers.residual(one.slack),
+            numbers.value(one.multiplier, 4),
+            "violated, in conflict" if stuck and one.state == VIOLATED else one.state,
+        )
+        for one in found[:MOST_CONSTRAINTS]
+    ]  # fmt: skip
+    priced = [one for one in found if one.relation != "=" and one.multiplier > 0]
+    if stuck or not priced:
+        return rows, ""
+    dearest = max(priced, key=lambda one: one.multiplier)
+    # A unit is small beside the bound: prices hold to first order.
+    small = 0 < abs(dearest.bound) < 1
+    unit = 10.0 ** math.floor(math.log10(abs(dearest.bound)) - 1) if small else 1.0
+    step = f"{numbers.value(unit, 1)} more" if small else "One more unit"
+    return rows, (
+        f"{step} of the bound of {dearest.text} would buy about "
+        f"{numbers.value(unit * dearest.multiplier, 4)} of the objective."
+    )
+
+
 def basis(result: Result) -> str:
     """From what the certificate was computed."""
     c = result.certificate
@@ -129,6 +185,19 @@ def coefficients(result: Result, names: Sequence[str] | None = None) -> list[tup
 def size(result: Result) -> int:
     """The number of entries of x."""
     return sum(int(np.size(leaf)) for leaf in jax.tree.leaves(result.x))
+
+
+def intercepts(result: Result, names: Sequence[str] | None = None) -> list[tuple[str, float]]:
+    """Entries of x that are intercepts: those of a linear model, {"coef", "intercept"}."""
+    if not isinstance(result.x, dict) or set(result.x) != {"coef", "intercept"}:
+        return []
+    values = np.ravel(result.x["intercept"]).astype(float).tolist()
+    called = (
+        [f"intercept[{k}]" if len(values) > 1 else "intercept" for k in range(len(values))]
+        if names is None
+        else [str(name) for name in names[-len(values) :]]
+    )
+    return list(zip(called, values, strict=True))
 
 
 def _places(leaves: list[tuple[Any, PyTree]]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any
 
@@ -15,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from mossp.regularizers import Ridge, Zero
 from mossp.result import Status
-from mossp.sklearn.answers import set_coefficients, set_result
+from mossp.sklearn.answers import set_result
 from mossp.sklearn.captured import warn_of_captured
 from mossp.sklearn.choosing import (
+    BEST,
     BIC,
+    ONE_ERROR,
     bayesian_information,
     by_information,
     by_scores,
@@ -29,11 +30,8 @@ from mossp.sklearn.formulation import CLASSIFICATION, REGRESSION, loss_of
 from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.paths import path_of, strengths
 from mossp.sklearn.rows import Rows, checked_rows
+from mossp.sklearn.scoring import judged_by, score_at, scorer_of
 from mossp.solving.path import Path
-
-TAKES_OFFSET = (
-    "predict", "decision_function", "predict_proba", "predict_log_proba", "score",
-)  # fmt: skip
 
 
 def has(name: str) -> Any:
@@ -72,7 +70,9 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         thousandth of it; of a ridge, which makes none zero, from ten times the largest curvature
         of the loss down to a millionth of that.
     cv, scoring
-        Those of scikit-learn's GridSearchCV; `choose="bic"` needs neither.
+        Those of scikit-learn's GridSearchCV; `choose="bic"` needs neither. Without a `scoring`, the
+        model's own loss on the rows left out decides: the log loss of a classifier; R^2 for the
+        squared loss, and accuracy where there are `rates`. Of two classes the second is positive.
     choose : "best", "1se" or "bic"
         The strength of the highest mean score; the largest one whose mean score is within one
         standard error of that, a simpler model that is as good for all one knows; or the one of
@@ -85,6 +85,8 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
     lam_ : float
         The strength that was chosen, of equals the largest; with `rates`, among those that meet
         them on all rows.
+    lam_best_, lam_1se_ : float
+        What "best" and "1se" choose, whichever was asked; not there for "bic" or a single fold.
     lams_ : array
         The strengths that were tried, falling.
     scores_ : array of shape (n_folds, n_lams)
@@ -141,7 +143,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         rows = checked_rows(model, X, y, sample_weight, sensitive, offset)
         warn_of_captured(vars(model), len(rows.labels))
         self.lams_ = strengths(self.lams, vars(model), rows.balanced())
-        for name in ("scores_", "bic_"):  # of an earlier fit
+        for name in ("scores_", "bic_", "lam_best_", "lam_1se_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         if choice != BIC:
             self.scores_ = self._scores_of_folds(model, rows, y, sample_weight is not None)
@@ -153,6 +155,9 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
             chosen = by_information(self.bic_, met(self.path_))
         else:
             chosen = by_scores(self.scores_, met(self.path_), choice)
+            if len(self.scores_) > 1:
+                both = [by_scores(self.scores_, met(self.path_), c) for c in (BEST, ONE_ERROR)]
+                self.lam_best_, self.lam_1se_ = (float(self.lams_[k]) for k in both)
         self.lam_ = float(self.lams_[chosen])
         model.set_params(lam=self.lam_)
         set_result(model, self.path_.results[chosen], rows)
@@ -162,7 +167,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         """The score of every strength on the rows that each fold has left out."""
         targets = np.asarray(y) if is_classifier(model) else rows.labels
         folds = check_cv(self.cv, targets, classifier=is_classifier(model))
-        scorer = check_scoring(model, scoring=self.scoring)
+        scorer = scorer_of(model, self.scoring)
         scores = []
         count = folds.get_n_splits(rows.X, targets)
         for number, (train, test) in enumerate(folds.split(rows.X, targets), 1):
@@ -172,8 +177,8 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
             found = finished(path_of(vars(model), rows.at(train), self.lams_))
             weight = {"sample_weight": rows.weights[test]} if weighted else {}
             offset = None if rows.offset is None else rows.offset[test]
-            judged = model if offset is None else Shifted(model, offset)
-            seen = rows.X[test], targets[test]
+            judged, wanted = judged_by(self.scoring, model, targets[test], offset)
+            seen = rows.X[test], wanted
             scores.append(
                 [score_at(scorer, model, judged, r.x, *seen, weight) for r in found.results]
             )
@@ -203,8 +208,8 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         """By `scoring`, or accuracy for a classifier and R^2 for a regressor."""
         scorer = check_scoring(self._fitted(), scoring=self.scoring)
         weight = {} if sample_weight is None else {"sample_weight": sample_weight}
-        judged = self.estimator_ if offset is None else Shifted(self.estimator_, offset)
-        return float(scorer(judged, X, y, **weight))
+        judged, wanted = judged_by(self.scoring, self.estimator_, y, offset)
+        return float(scorer(judged, X, wanted, **weight))
 
     def _fitted(self) -> Any:
         check_is_fitted(self, "estimator_")
@@ -245,37 +250,3 @@ def met(found: Path) -> np.ndarray:
     """
     good = np.array([r.settings.get("rates", {}).get("met", True) for r in found.results])
     return good | ~good.any()
-
-
-class Shifted:
-    """A model on rows whose offsets are known, for scorers, which hand over the rows alone."""
-
-    def __init__(self, model: Any, offset: Any) -> None:
-        self.model, self.offset = model, offset
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.model, name)
-        if name not in TAKES_OFFSET:
-            return found
-
-        @functools.wraps(found)  # scorers look at the name
-        def shifted(X: Any, *more: Any, **named: Any) -> Any:
-            return found(X, *more, offset=self.offset, **named)
-
-        return shifted
-
-    def __sklearn_tags__(self) -> Any:
-        return self.model.__sklearn_tags__()
-
-
-def score_at(
-    scorer: Any, model: Any, judged: Any, x: Any, X: Any, y: Any, weight: dict[str, Any]
-) -> float:
-    """The score of the model with coefficients x on these rows; `judged`: as scorers see it."""
-    set_coefficients(model, x)
-    names = model.__dict__.pop("feature_names_in_", None)  # the rows are plain numbers here
-    try:
-        return float(scorer(judged, X, y, **weight))
-    finally:
-        if names is not None:
-            model.feature_names_in_ = names

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mossp._base.printing import shown
+from mossp._base.printing import short, shown
 from mossp._base.structure import Structure
 from mossp._base.types import PyTree
 from mossp.problem import Problem, check_problem
@@ -22,6 +22,7 @@ from mossp.result import Result
 from mossp.solving.solve import solve
 
 MOST_CURVES = 40  # entries of x that are drawn, the largest
+MOST_LABELS, LABEL_HEIGHT = 12, 0.05  # lines with names; the height of one, as part of the axis
 
 
 @dataclasses.dataclass
@@ -92,7 +93,13 @@ class Path:
             )
         return "\n".join(rows)
 
-    def plot(self, ax: Any = None, *, path: str | os.PathLike[str] | None = None) -> Any:
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Any:
         """Draw the entries of x and their number against lam.
 
         Parameters
@@ -101,6 +108,8 @@ class Path:
             One for the entries, or two for the entries and their number.
         path : path, optional
             Also save the figure there; the ending decides the format.
+        names : sequence of str, optional
+            One for each entry of x: the largest lines are labelled by them.
 
         Returns
         -------
@@ -131,9 +140,29 @@ class Path:
             a.set_xlabel("lam" + " (dotted: the certificate does not hold)" * bool(failed.any()))
             a.set_ylabel(label)
             plain(a)
+        if names is not None:
+            label_lines(axes[0], lams, vectors[:, largest], [names[j] for j in largest])
         if path is not None:
             figure.savefig(path)
         return figure
+
+
+def label_lines(ax: Any, lams: np.ndarray, curves: np.ndarray, names: Sequence[str]) -> None:
+    """The names of the largest lines at their left ends, where coefficients are largest.
+
+    Lines that end close to a labelled one stay without, lest the labels cover each other.
+    """
+    low, high = ax.get_ylim()
+    taken: list[float] = []
+    for curve, name in zip(curves.T[:MOST_LABELS], names, strict=False):
+        end = float(curve[0])
+        if end == 0 or any(abs(end - other) < LABEL_HEIGHT * (high - low) for other in taken):
+            continue
+        taken.append(end)
+        ax.annotate(
+            short(name, 18), (float(lams[0]), end), xytext=(3, 2), textcoords="offset points",
+            fontsize="x-small", parse_math=False,
+        )  # fmt: skip
 
 
 def path(

@@ -24,6 +24,7 @@ from mossp._base.types import PyTree
 from mossp.certificates.feasibility import different_starts, phase_one, violation
 from mossp.data import Source, filled
 from mossp.engine import steps as compiled
+from mossp.engine.checkpoint import Mark
 from mossp.engine.draws import Draws
 from mossp.engine.fingerprint import fingerprint
 from mossp.engine.loop import Events, Loop, Position, Shard, shard_sizes
@@ -79,7 +80,7 @@ class Prepared:
     hessian_products: int  # samples behind those of the preparation
     products_per_tuning: int
     trace_rows: int  # samples on which the trace's objective is evaluated
-    mark: str  # the fingerprint of problem and settings; empty without a checkpoint
+    mark: Mark  # the fingerprints of problem and settings; empty without a checkpoint
     began: float
     seconds_before: float  # of the run that this one resumes
 
@@ -190,7 +191,7 @@ def prepare(
         per_tuning = hessian_products(None, 1) * a.batch_size
     observer = Observer(Bar(a.steps, a.progress, "step"), a.callback, structure, callers_x64)
 
-    def assembled(initial: State, seconds: float, mark: str) -> Prepared:
+    def assembled(initial: State, seconds: float, mark: Mark) -> Prepared:
         budget = Budget(Clock(seconds), interrupt, a.seconds, a.gradients - planned)
         return Prepared(
             problem, a, oracles, structure, start, loop, watch,
@@ -200,7 +201,7 @@ def prepare(
             mark=mark, began=began, seconds_before=seconds,
         )  # fmt: skip
 
-    prepared = assembled(fresh, 0.0, "")
+    prepared = assembled(fresh, 0.0, Mark())
     if a.checkpoint is None:
         return prepared
     mark = fingerprint_of(prepared)  # of the functions as they are when the run begins
@@ -208,11 +209,17 @@ def prepare(
     return assembled(*(saved or (fresh, 0.0)), mark)
 
 
-def fingerprint_of(prepared: Prepared) -> str:
+def fingerprint_of(prepared: Prepared) -> Mark:
     p, a = prepared.problem, prepared.arguments
     parts = [p.loss, p.equality, p.inequality, p.regularizer, p.data, a.method, a.rule]
     parts += [] if p.concave is None else [p.concave]
-    return fingerprint([*parts, prepared.settings(), a.tol, prepared.start])
+    settings = prepared.settings()
+    whole = fingerprint([*parts, settings, a.tol, prepared.start])
+    # A rule that plans for K steps in advance would have planned otherwise for more.
+    planned = a.rule.needs_K and not a.rule.tuned
+    del settings["steps"]
+    endless = whole if planned else fingerprint([*parts, settings, a.tol, prepared.start])
+    return Mark(whole, endless)
 
 
 def prepare_loop(

@@ -64,7 +64,7 @@ LAYOUT = {
 }
 
 
-def save(path: Any, mark: str, state: State, loop: Loop, seconds: float) -> None:
+def save(path: Any, mark: checkpoint.Mark, state: State, loop: Loop, seconds: float) -> None:
     """The state in a file, under the fingerprint of its problem and settings."""
     arrays, polishing = state.attempts.saved()
     seen, notes = state.record.saved()
@@ -77,7 +77,7 @@ def save(path: Any, mark: str, state: State, loop: Loop, seconds: float) -> None
 
 
 def restore(
-    path: Any, mark: str, force: bool, fresh: State, loop: Loop
+    path: Any, mark: checkpoint.Mark, force: bool, fresh: State, loop: Loop
 ) -> tuple[State, float] | None:
     """(the saved state, the seconds that it took), or None if there is none."""
     saved = checkpoint.load(path, mark, force, LAYOUT)
@@ -89,6 +89,11 @@ def restore(
     if carry is None:
         raise CheckpointError(f"{path} holds arrays of other shapes than this problem's.")
     try:
+        if not force and meta["k"] > loop.events.K:
+            raise CheckpointError(
+                f"{path} has taken {meta['k']:,} steps, more than the {loop.events.K:,} that are "
+                "asked for: ask for more, or name another file."
+            )
         if not (0 <= meta["k"] <= loop.events.K and 0 <= meta["anchors"] < 2**63):
             raise layout.LayoutError("its step is none of this run")
         record = Record.restored(arrays, meta, like.last)

@@ -188,7 +188,8 @@ def without_gradient(oracles: Oracles, w: Witness) -> Residuals:
         one = jnp.ones((), x.dtype)
         return Residuals(
             nan, x * nan, nan, jnp.linalg.norm(x - y), jnp.linalg.norm(violated),
-            jnp.linalg.norm(violated @ J), nan, c * nan, nan, nan, Scales(one, one, one, one, nan),
+            jnp.linalg.norm(violated @ J), nan, c * nan, nan, nan,
+            Scales(one, one, one, one, nan), c,
         )  # fmt: skip
 
     return jax.vmap(one)(w.x, w.y)

@@ -43,6 +43,7 @@ def fit(request: Request, out: Path, force: bool, report: Path | None, as_json: 
     good = older and not force and is_good(out)
     with contextlib.redirect_stdout(sys.stderr), terminal.plain_warnings():
         fitted = fit(request)
+        terminal.note(fitted.notes)
         kept = good and not fitted.result.success
         if not kept:
             fitted.model.save(out)

@@ -13,7 +13,7 @@ GO_ON = "Interrupted; run the same command again to go on."  # finished parts ar
 
 def command(
     which: options.Experiment,
-    out: options.ReproductionOut = Path("mossp-reproduction"),
+    report: options.ReproductionReport = Path("mossp-reproduction"),
     data_dir: options.DataFolder = None,
     quick: options.Quick = False,
     budget: options.Budget = "gradients",
@@ -31,7 +31,7 @@ def command(
         if signal.getsignal(signal.SIGINT) is exits.leave:
             signal.signal(signal.SIGINT, exits.leaving(GO_ON))
         found = reproduce(
-            which, out, data_dir=data_dir, quick=quick, budget=budget,
+            which, report, data_dir=data_dir, quick=quick, budget=budget,
             lams=tuple(lam or ()) or None, progress=sys.stderr.isatty(),
         )  # fmt: skip
     except KeyboardInterrupt:

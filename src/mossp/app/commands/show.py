@@ -30,6 +30,10 @@ def described(model: Any) -> list[str]:
     lines = [f"A {model.kind}{target}, loss {model.loss}{regularizer}"]
     for kind in ("equality", "inequality"):
         lines += [f"{kind}: {text}" for text in about.get(kind, ())]
+    if about.get("units") == "data" and (about.get("equality") or about.get("inequality")):
+        lines.append("these constraints are in the units of the data")
+    lines += model.features.notes
+    lines += [f"id: {name}" for name in model.id]
     lines += [f"rate: {text}" for text in about.get("rates", ())]
     for kind in ("parity", "opportunity"):
         if about.get(kind) is not None:

@@ -23,7 +23,7 @@ def command(
     seed: options.Seed = 0,
     tol: options.Tol = None,
     schedule: options.Schedule = "auto",
-    out: options.ReportFolder = Path("mossp-report"),
+    report: options.SolveReport = Path("mossp-report"),
     as_json: options.AsJson = False,
     no_report: options.NoReport = False,
 ) -> int:
@@ -36,17 +36,17 @@ def command(
         "seed": seed, "tol": tol, "schedule": schedule, "starts": starts, "polish": polish,
     }  # fmt: skip
     try:
-        return solve(problem, settings, None if no_report else out, as_json)
+        return solve(problem, settings, None if no_report else report, as_json)
     except KeyboardInterrupt:
         return exits.TOO_EARLY
 
 
-def solve(which: str | None, settings: dict[str, Any], out: Path | None, as_json: bool) -> int:
+def solve(which: str | None, settings: dict[str, Any], report: Path | None, as_json: bool) -> int:
     import mossp
     from mossp import examples
     from mossp.app import scripts
 
-    preparation.check_folder("--out", out)
+    preparation.check_folder("--report", report)
     if which is None:
         problem, start, known = examples.breast_cancer()
         names: Sequence[str] | None = known
@@ -63,9 +63,9 @@ def solve(which: str | None, settings: dict[str, Any], out: Path | None, as_json
         terminal.say(title)
         terminal.print_result(result)
     sys.stdout.flush()
-    if out is not None:
+    if report is not None:
         from mossp.report import write_page
 
-        path = write_page(result, out, title=title, names=names)
+        path = write_page(result, report, title=title, names=names)
         terminal.say(f"Report: {path}", sys.stderr if as_json else sys.stdout)
     return exits.code_of(result)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from mossp._base.units import Units
 from mossp.app.features import Features
 from mossp.app.fitting.request import Request
 from mossp.expressions import parse
@@ -20,8 +23,11 @@ def estimator_of(
     """The estimator, its constraints read against the names of the features."""
     several = count if classes and count > 2 else None
     names.find(request.regularizer)
+    units = None
+    if request.units == "data":
+        units = Units(np.array(features.centre), np.array(features.scale))
     inequality: list[Any] = [
-        e for t in request.inequalities for e in parse(t, features.names, "<=", several)
+        e for t in request.inequalities for e in parse(t, features.names, "<=", several, units)
     ]
     bounds = (("parity", DemographicParity), ("opportunity", EqualOpportunity))
     for option, kind in bounds:
@@ -52,7 +58,9 @@ def estimator_of(
     settings: dict[str, Any] = {
         "loss": "logistic" if loss == "softmax" else loss,
         "regularizer": request.regularizer,
-        "equality": [e for t in request.equalities for e in parse(t, features.names, "=", several)]
+        "equality": [
+            e for t in request.equalities for e in parse(t, features.names, "=", several, units)
+        ]
         or None,
         "inequality": inequality or None,
         "rates": request.rates or None,

@@ -12,6 +12,7 @@ from mossp._base.printing import short
 from mossp.app.fitting.fit import FOLDS, Fitted
 from mossp.app.fitting.request import Request
 from mossp.app.fitting.scores import one_against_rest
+from mossp.app.terminal import choices
 from mossp.report import Extra, numbers, write_page
 from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
 from mossp.sklearn.choosing import BEST, BIC, ONE_ERROR
@@ -31,6 +32,8 @@ ROOM = 2.5  # of its figure, in units of the model's largest coefficient
 def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
     """Write a page with coefficients by name, certificate, scores, ROC curves and the path."""
     extras = [asked_part(fitted), scores_part(fitted)]
+    if fitted.model.about["confusion"]:
+        extras.append(confusion_part(fitted))
     if fitted.model.about["rates"]:
         extras.insert(1, rates_part(fitted))
     if fitted.search is not None:
@@ -62,7 +65,10 @@ def asked_part(fitted: Fitted) -> Extra:
             rows.append((kind, f"{bound}, over {what}"))
     if model.classes is not None and len(model.classes) == 2:
         rows.append(("positive coefficients", f"speak for {model.classes[1]}"))
+    rows += [("columns", sentence) for sentence in fitted.notes]
     note = "Constraints are on the coefficients below."
+    if about["units"] == "data":
+        note = "Constraints are on the coefficients in the units of the data, not those below."
     return Extra("What was asked for", ("", ""), rows, [], note)
 
 
@@ -118,15 +124,32 @@ def scores_part(fitted: Fitted) -> Extra:
     return Extra("Scores", header, rows, figures, note)
 
 
+def confusion_part(fitted: Fitted) -> Extra:
+    """Which classes were taken for which, with recall and precision of each."""
+    found, classes = fitted.model.about["confusion"], fitted.model.classes
+    assert classes is not None
+    part = list(found)[-1]
+    counts = np.array(found[part])
+    recall = np.diag(counts) / np.maximum(counts.sum(axis=1), 1)
+    precision = np.diag(counts) / np.maximum(counts.sum(axis=0), 1)
+    rows = [
+        (str(name), *map(str, row), numbers.value(r, 4), numbers.value(p, 4))
+        for name, row, r, p in zip(classes, counts, recall, precision, strict=True)
+    ]
+    header = (f"{part} rows", *(f"taken for {name}" for name in classes), "recall", "precision")
+    note = " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in choices(fitted.model))
+    return Extra("Decisions", header, rows, [], note)
+
+
 def path_part(fitted: Fitted, strengths: Strengths) -> Extra:
     lam = strength_of(fitted)
 
     def draw(a: Any) -> None:
-        strengths.plot(ax=[a])
+        strengths.plot(ax=[a], names=fitted.names)
         if lam is not None:
             a.axvline(lam, color=GREY, linewidth=1, linestyle="--")
         # Without a penalty coefficients may be of any size: what is near this model is shown.
-        largest = ROOM * max(np.abs(leaf).max() for leaf in fitted.result.x.values())
+        largest = ROOM * max(np.abs(fitted.result.x["coef"]).max(), 1e-3)
         low, high = a.get_ylim()
         if largest > 0:
             a.set_ylim(max(low, -largest), min(high, largest))

@@ -11,7 +11,7 @@ from sklearn.model_selection import train_test_split
 
 from mossp import losses
 from mossp._base import naming
-from mossp._base.printing import quoted, short
+from mossp._base.printing import counted, quoted, short
 from mossp.app import tables
 from mossp.app.features import Features
 from mossp.app.fitting.request import Request
@@ -92,6 +92,37 @@ def sample(request: Request, table: Table, features: Features, y: np.ndarray) ->
         attributes[name] = tables.attribute_of(table, name)
     offset = None if request.offset is None else tables.offset_of(table, request.offset)
     return Sample(features.matrix(table), y, z, attributes, offset)
+
+
+def usable(request: Request, table: Table) -> tuple[Table, str | None]:
+    """(the rows that have what each row needs, a sentence about the others).
+
+    Without a target, a group or an offset a row is of no use, whatever is filled in elsewhere.
+    """
+    if request.missing == "refuse" or table.X is not None:
+        return table, None
+    tables.check_target(table, request.target)
+    names = [name for name in (request.target, request.sensitive) if name is not None]
+    names += named_columns(request)
+    if request.offset is not None:
+        names.append(tables.offset_column(table, request.offset)[0])
+    if request.missing == "drop":
+        unwanted = set(request.excluded)
+        names += [name for name in table.columns if name not in unwanted]
+    tables.check_known(table, names)
+    without = {name: tables.missing_in(table, name) for name in dict.fromkeys(names)}
+    left_out = np.any(list(without.values()), axis=0)
+    if not left_out.any():
+        return table, None
+    if left_out.all():
+        raise TableError(f"Every row of {table.path} misses a value that it needs.")
+    listed = [quoted(name) for name, missing in without.items() if missing.any()]
+    more = f" and {len(listed) - 3} more" * (len(listed) > 3)
+    note = (
+        f"{counted(int(left_out.sum()), 'row')} of {table.path} without a value in "
+        f"{', '.join(listed[:3])}{more} were left out."
+    )
+    return table.at(~left_out), note
 
 
 def excluded_from(table: Table, request: Request) -> list[str]:

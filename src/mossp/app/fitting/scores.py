@@ -9,13 +9,14 @@ import sklearn.metrics
 
 from mossp import losses
 from mossp._base.printing import short
+from mossp.app.fitting.decisions import decided
 from mossp.app.fitting.rows import Sample
 from mossp.fairness import selection_rates
 from mossp.sklearn import MoSSPClassifier
 from mossp.sklearn.formulation import REGRESSION, loss_of
 
 
-def score(estimator: Any, given: Sample) -> dict[str, float]:
+def score(estimator: Any, given: Sample, threshold: float | None = None) -> dict[str, float]:
     """What is usually asked of such a model, on these rows."""
     metrics, y = sklearn.metrics, given.y
     if not isinstance(estimator, MoSSPClassifier):
@@ -42,13 +43,22 @@ def score(estimator: Any, given: Sample) -> dict[str, float]:
             f"The test rows have the class {short(y[~known][0])}, which the training rows do not "
             "have."
         )
-    predicted = estimator.predict(given.X, given.offset)
+    predicted = decided(estimator, given, threshold)
     # Balanced accuracy, without scikit-learn's warning of classes that no row has.
     balanced = metrics.recall_score(y, predicted, labels=np.unique(y), average="macro")
     found = {"accuracy": metrics.accuracy_score(y, predicted), "balanced accuracy": balanced}
+    if len(estimator.classes_) == 2:
+        positive = estimator.classes_[1]
+        for name, of in (("recall", "recall"), ("precision", "precision"), ("F1", "f1")):
+            found[name] = getattr(metrics, f"{of}_score")(
+                y == positive, predicted == positive, zero_division=0.0
+            )
     if len(np.unique(y)) == len(estimator.classes_):
         areas = [metrics.roc_auc_score(t, m) for _, t, m in one_against_rest(estimator, given)]
         found["area under ROC"] = np.mean(areas)
+        if len(areas) == 1:
+            ((_, truth, margins),) = one_against_rest(estimator, given)
+            found["average precision"] = metrics.average_precision_score(truth, margins)
     if hasattr(estimator, "predict_proba"):
         probabilities = estimator.predict_proba(given.X, given.offset)
         found["log loss"] = metrics.log_loss(y, probabilities, labels=estimator.classes_)

@@ -1,34 +1,43 @@
 """Tables of a user's own: read from files, looked at column by column, and written.
 
 Whatever is wrong is one sentence, a `TableError`, with the file, the column and the row where they
-are known.
+are known; faults of several columns are told together, a line each.
 """
 
 from mossp.app.tables.columns import (
+    DATES,
     NUMBERS,
     attribute_of,
     check_known,
+    check_none,
     check_target,
     kind_of,
+    missing_in,
     numbers_in,
     offset_column,
     offset_of,
     refused,
     target_of,
     texts_in,
+    written,
 )
 from mossp.app.tables.reading import read
-from mossp.app.tables.table import Table, TableError, twice
+from mossp.app.tables.table import Faults, Table, TableError, TableErrors, twice
 from mossp.app.tables.writing import write_predictions
 
 __all__ = [
+    "DATES",
     "NUMBERS",
+    "Faults",
     "Table",
     "TableError",
+    "TableErrors",
     "attribute_of",
     "check_known",
+    "check_none",
     "check_target",
     "kind_of",
+    "missing_in",
     "numbers_in",
     "offset_column",
     "offset_of",
@@ -38,4 +47,5 @@ __all__ = [
     "texts_in",
     "twice",
     "write_predictions",
+    "written",
 ]

@@ -12,10 +12,15 @@ from mossp._base.printing import counted, quoted
 from mossp.app.tables.table import Table, TableError, polars_package
 
 NUMBERS = ("numbers", "booleans")
+DATES = "dates or times"
 SHOWN = 10  # columns that a sentence lists
 # 2024-05-31, 31.05.2024 and 5/31/24, with a time of day or without; or the time alone.
 DATE = r"^(\d{4}[-/]\d\d?[-/]\d\d?|\d\d?[-/.]\d\d?[-/.](\d\d){1,2})([T ]\d\d?:.*)?$|^\d\d?:\d\d"
 
+ADVICE = {
+    "missing": "fit with --missing impute, or leave such rows out (--missing drop)",
+    "infinite": "mend such rows, or leave them out",
+}
 LOGARITHM = re.compile(r"\s*log\s*\((.+)\)\s*")
 
 
@@ -28,51 +33,64 @@ def kind_of(table: Table, name: str) -> str:
         return "numbers"  # where all are missing, that is what will be said
     if isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum):
         dates = column.cast(pl.String).str.contains(DATE).all()
-        return "dates or times" if dates else "text"
+        return DATES if dates else "text"
     if column.dtype.is_temporal():
-        return "dates or times"
+        return DATES
     return f"values of the type {column.dtype.base_type().__name__}"
 
 
 def refused(table: Table, name: str, kind: str) -> TableError:
     return TableError(
         f"The column {quoted(name)} of {table.path} holds {kind}, which are no numbers: exclude it "
-        f"(--exclude {quoted(name)}), or make numbers of it."
+        f"(--exclude {quoted(name)}), or make numbers of it.",
+        ("--exclude", name),
     )
 
 
-def numbers_in(table: Table, name: str) -> np.ndarray:
-    """A column as float64, all of them finite."""
+def missing_in(table: Table, name: str) -> np.ndarray:
+    """Which values of a column are missing, NaN among them."""
+    column = table.frame[name]
+    missing = column.is_null()
+    if column.dtype.is_float():
+        missing = missing | column.is_nan().fill_null(True)
+    return np.asarray(missing.to_numpy(), bool)
+
+
+def numbers_in(table: Table, name: str, missing: bool = False) -> np.ndarray:
+    """A column as float64, all of them finite; NaN where they may be `missing`."""
     pl, column, kind = polars_package(), table.frame[name], kind_of(table, name)
     if kind == "text":
         texts = column.cast(pl.String)
         row = int((texts.cast(pl.Float64, strict=False).is_null() & texts.is_not_null()).arg_max())
         raise TableError(
             f"The column {quoted(name)} of {table.path} must hold numbers, as in the training "
-            f"data, but row {row + 1} holds {quoted(texts[row])}."
+            f"data, but row {table.number(row)} holds {quoted(texts[row])}."
         )
     if kind not in NUMBERS:
         raise refused(table, name, kind)
     values: np.ndarray = column.cast(pl.Float64).to_numpy()
-    _check_none(table, name, np.isnan(values), "missing")
-    _check_none(table, name, np.isinf(values), "infinite")
+    if not missing:
+        check_none(table, name, np.isnan(values), "missing")
+    check_none(table, name, np.isinf(values), "infinite")
     return values
 
 
-def texts_in(table: Table, name: str) -> np.ndarray:
-    """A column as an array of text, none missing."""
+def texts_in(table: Table, name: str, missing: bool = False) -> np.ndarray:
+    """A column as an array of text, None where values may be `missing`."""
     frame = table.frame if table.text is None else table.text
     texts = np.array(frame[name].cast(polars_package().String).to_list(), object)
-    _check_none(table, name, np.array([text is None for text in texts]), "missing")
+    if not missing:
+        check_none(table, name, np.array([text is None for text in texts]), "missing")
     return texts
 
 
-def _check_none(table: Table, name: str, wrong: np.ndarray, what: str) -> None:
+def check_none(table: Table, name: str, wrong: np.ndarray, what: str) -> None:
     if wrong.any():
         many = counted(int(wrong.sum()), what + " value")
         raise TableError(
             f"The column {quoted(name)} of {table.path} has {many}, "
-            f"first in row {wrong.argmax() + 1}: impute, or drop such rows."
+            f"first in row {table.number(int(wrong.argmax()))}: {ADVICE[what]}.",
+            ("--missing", "impute") if what == "missing" else ("--exclude", name),
         )
 
 
@@ -124,6 +142,15 @@ def attribute_of(table: Table, name: str) -> np.ndarray:
     return texts_in(table, name).astype(str)
 
 
+def written(table: Table, name: str) -> np.ndarray:
+    """A column as it is written, empty where a value is missing: for ids."""
+    if table.X is not None:
+        return attribute_of(table, name)
+    frame = table.frame if table.text is None else table.text
+    column = frame[name].to_list()
+    return np.array(["" if value is None else str(value) for value in column], object)
+
+
 def offset_column(table: Table, text: str) -> tuple[str, bool]:
     """(the column that an offset is made of, whether its logarithm is taken)."""
     inside = LOGARITHM.fullmatch(text)
@@ -162,7 +189,7 @@ def offset_of(table: Table, text: str) -> np.ndarray:
         row = int((values <= 0).argmax())
         raise TableError(
             f"The offset {quoted(text)} needs positive numbers in the column {quoted(name)} of "
-            f"{table.path}, but row {row + 1} holds {values[row]:g}."
+            f"{table.path}, but row {table.number(row)} holds {values[row]:g}."
         )
     return np.log(values)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mossp._base.printing import counted, quoted
-from mossp.app.tables.table import Table, TableError, polars_package, twice
+from mossp.app.tables.dialect import decimal_commas, separator_of, with_points
+from mossp.app.tables.table import Faults, Table, TableError, polars_package, twice
 from mossp.data.libsvm import TOO_MUCH, DataError, most_unpacked, read_libsvm
 
 FORMATS = ("csv", "tsv", "parquet", "libsvm")
@@ -114,13 +115,11 @@ def _parquet(path: Path, data: bytes) -> Table:
 
 
 def _csv(path: Path, data: bytes, format: str) -> Table:
-    pl = polars_package()
+    pl, text = polars_package(), _decoded(path, data)
+    separator = "\t" if format == "tsv" else separator_of(text)
     # polars fills short rows with nothing, takes blank lines for rows, and stumbles over a quote
     # within a value. It is given what Python's strict reader made of the file.
-    rows, buffer = (
-        _rows(path, _decoded(path, data), "\t" if format == "tsv" else ","),
-        io.StringIO(),
-    )
+    rows, buffer = _rows(path, text, separator), io.StringIO()
     names = [name.strip() for name in next(rows)]
     _check_names(path, names)
     if len(names) > MOST_COLUMNS:
@@ -128,8 +127,6 @@ def _csv(path: Path, data: bytes, format: str) -> Table:
             f"{path} has {len(names):,} columns, but text is read up to {MOST_COLUMNS:,}: save it "
             "as Parquet or LIBSVM."
         )
-    if len(names) == 1 and ";" in names[0]:
-        raise TableError(f"{path} seems to have ';' between its columns: save it with commas.")
     csv.writer(buffer, lineterminator="\n").writerows(rows)
     if not buffer.tell():
         raise TableError(f"{path} names its columns, but it has no rows.")
@@ -137,7 +134,18 @@ def _csv(path: Path, data: bytes, format: str) -> Table:
     frame = pl.read_csv(content, has_header=False, new_columns=names, infer_schema=False)
     stripped = pl.all().str.strip_chars()
     frame = frame.select(pl.when(~stripped.is_in(MISSING)).then(stripped))
-    return Table(path, pl.DataFrame([_typed(column) for column in frame]), text=frame)
+    columns, notes = list(frame), []
+    if separator != "," and format == "csv":
+        notes.append(f"{path} has {separator!r} between its columns.")
+    if separator != "," and (written := decimal_commas(frame)):
+        faults = Faults(path)
+        for j, column in enumerate(columns):
+            with faults.kept():
+                columns[j] = with_points(path, column)
+        faults.tell()
+        notes.append(f"{path} has decimal commas, as in {quoted(written[0])}.")
+    typed = pl.DataFrame([_typed(column) for column in columns])
+    return Table(path, typed, text=frame, notes=tuple(notes))
 
 
 def _rows(path: Path, text: str, comma: str) -> Iterator[list[str]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,25 +15,26 @@ import scipy.sparse
 
 from mossp._base import layout
 from mossp._base.printing import counted, quoted
+from mossp.app.features.dates import Dates
+from mossp.app.features.learning import Coding, learn_columns, names_of
+from mossp.app.features.levels import indicators
 from mossp.app.standardization import moments, sparse_moments
 from mossp.app.tables import (
-    NUMBERS,
+    Faults,
     Table,
     TableError,
     check_known,
     check_target,
-    kind_of,
+    missing_in,
     numbers_in,
-    refused,
-    texts_in,
     twice,
 )
 
-MOST_LEVELS = 100
 SPARSE_NAME = re.compile(r"x[1-9][0-9]{0,17}")
 FILE = {
     "columns": layout.Each(list), "centre": layout.Each(float), "scale": layout.Each(float),
-    "width": (int, None),
+    "width": (int, None), "fill": layout.Maybe(layout.Each((str, float), named=True)),
+    "flagged": layout.Maybe(layout.Each(str)),
 }  # fmt: skip
 
 
@@ -44,13 +44,17 @@ class Features:
 
     Attributes
     ----------
-    columns : tuple of (str, levels)
-        Of the table: names, each with None for numbers or with its levels for text.
+    columns : tuple of (str, coding)
+        Of the table: names, each with None for numbers, its levels for text, or `Dates`.
     centre, scale : tuple of float
         Of each feature: the matrix holds `(value - centre) / scale`.
     width : int, optional
         How many columns LIBSVM's rows had, None for a table with names; those that no row has are
         no features.
+    fill : tuple of (str, float or str)
+        By column, what stands for a missing value: the median, or the most frequent level.
+    flagged : tuple of str
+        Columns with values that were missing: a feature more, `column is missing`, is 1 there.
 
     Examples
     --------
@@ -65,10 +69,12 @@ class Features:
     [[1.0, 0.0, 1.0], [3.0, 1.0, 0.0], [5.0, 0.0, 1.0]]
     """
 
-    columns: tuple[tuple[str, tuple[str, ...] | None], ...]
+    columns: tuple[tuple[str, Coding], ...]
     centre: tuple[float, ...]
     scale: tuple[float, ...]
     width: int | None = None
+    fill: tuple[tuple[str, float | str], ...] = ()
+    flagged: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         centre, scale = np.array(self.centre, float), np.array(self.scale, float)
@@ -99,11 +105,29 @@ class Features:
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the features: of the column, or `column=level`."""
-        return tuple(
-            name if level is None else f"{name}={level}"
-            for name, levels in self.columns
-            for level in ([None] if levels is None else levels)
-        )
+        return names_of(self.columns, self.flagged)
+
+    @functools.cached_property
+    def _flags(self) -> frozenset[str]:
+        return frozenset(self.flagged)
+
+    @property
+    def plain(self) -> bool:
+        """Whether all columns are numbers or text, and none of their values may be missing."""
+        return not self.fill and not any(isinstance(c, Dates) for _, c in self.columns)
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of dates and missing values, in sentences."""
+        found = [f"{n} is in {c.unit}." for n, c in self.columns if isinstance(c, Dates)]
+        if self.flagged:
+            fill = dict(self.fill)
+            listed = ", ".join(
+                f"{name} by {fill[name]:.6g}" if isinstance(fill[name], float)
+                else f"{name} by {quoted(fill[name])}" for name in self.flagged
+            )  # fmt: skip
+            found.append(f"Missing values are filled in, with an indicator: {listed}.")
+        return found
 
     @classmethod
     def learn(
@@ -114,8 +138,13 @@ class Features:
         rows: Any = None,
         exclude: Sequence[str] = (),
         standardize: bool = True,
+        impute: bool = False,
+        cycles: Mapping[str, Sequence[str]] | None = None,
+        order: str | None = None,
     ) -> Features:
         """Features of all columns but the target and those excluded.
+
+        What is wrong with the columns is told of all of them at once.
 
         Parameters
         ----------
@@ -130,6 +159,12 @@ class Features:
         standardize : bool
             To mean 0 and standard deviation 1 over these rows; sparse rows are scaled, but not
             centred, and stay sparse.
+        impute : bool
+            Fill missing values in, by the median or the most frequent level, with an indicator.
+        cycles : mapping, optional
+            Of columns of dates: "year", "week" or "day", whose positions become features.
+        order : {"dmy", "mdy"}, optional
+            Of dates such as 5/6/2024.
         """
         exclude = (exclude,) if isinstance(exclude, str) else exclude
         check_target(table, target)
@@ -141,15 +176,21 @@ class Features:
             raise TableError(f"No column of {table.path} is left to be a feature.")
         if not len(chosen):
             raise TableError(f"No row of {table.path} was chosen to learn from.")
-        sparse = table.X is not None
-        columns = tuple((n, None if sparse else _levels(table, n, chosen)) for n in names)
-        n = sum(1 if levels is None else len(levels) for _, levels in columns)
-        width = table.X.shape[1] if table.X is not None else None
-        plain = cls(columns, (0.0,) * n, (1.0,) * n, width)
-        X = plain._raw(table, quiet=True)[chosen]
+        if table.X is not None:
+            plain = cls(
+                tuple((name, None) for name in names), (0.0,) * len(names), (1.0,) * len(names),
+                table.X.shape[1],
+            )  # fmt: skip
+        else:
+            columns, fill, flagged = learn_columns(
+                table, names, chosen, impute, cycles or {}, order
+            )
+            n = len(names_of(columns, flagged))
+            plain = cls(columns, (0.0,) * n, (1.0,) * n, None, fill, flagged)
         if not standardize:
             return plain
-        centre, scale = sparse_moments(X) if sparse else moments(X)
+        X = plain._raw(table, quiet=True)[chosen]
+        centre, scale = moments(X) if table.X is None else sparse_moments(X)
         return dataclasses.replace(plain, centre=tuple(centre), scale=tuple(scale))
 
     def matrix(self, table: Table) -> Any:
@@ -183,29 +224,31 @@ class Features:
         if table.X is not None:
             return self._sparse(table)
         check_known(table, [name for name, _ in self.columns], ", which the model needs")
-        X = np.zeros((table.rows, len(self.names)))
-        j = 0
-        for name, levels in self.columns:
-            if levels is None:
-                X[:, j] = numbers_in(table, name)
-                j += 1
-                continue
-            texts, place = texts_in(table, name), {level: k for k, level in enumerate(levels)}
-            codes = np.array([place.get(text, -1) for text in texts])
-            seen = np.flatnonzero(codes >= 0)
-            X[seen, j + codes[seen]] = 1
-            j += len(levels)
-            if len(seen) < len(texts) and not quiet:
-                counts = collections.Counter(texts[codes < 0]).most_common()
-                listed = ", ".join(
-                    f"{quoted(level)} ({counted(k, 'row')})" for level, k in counts[:3]
-                )
-                warnings.warn(
-                    f"The column {quoted(name)} of {table.path} holds levels that the training "
-                    f"data did not: {listed}{', …' * (len(counts) > 3)}.",
-                    stacklevel=3,
-                )
-        return X
+        fill, faults, parts = dict(self.fill), Faults(table.path), []
+        for name, coding in self.columns:
+            with faults.kept():
+                known = fill.get(name)
+                if isinstance(coding, Dates):
+                    parts.append(
+                        coding.columns(table, name, None if known is None else float(known))
+                    )
+                elif coding is None:
+                    values = numbers_in(table, name, missing=known is not None)
+                    parts.append(np.where(np.isnan(values), known or 0.0, values)[:, None])
+                else:
+                    level = None if known is None else str(known)
+                    parts.append(indicators(table, name, coding, level, quiet))
+                if name in self._flags:
+                    parts.append(missing_in(table, name)[:, None].astype(float))
+                elif known is not None and not quiet and (many := missing_in(table, name).sum()):
+                    warnings.warn(
+                        f"The column {quoted(name)} of {table.path} has "
+                        f"{counted(int(many), 'missing value')}, which the training rows had not: "
+                        "the typical value stands for them.",
+                        stacklevel=3,
+                    )
+        faults.tell()
+        return np.column_stack(parts)
 
     def _sparse(self, table: Table) -> scipy.sparse.csr_matrix:
         rows, width = table.X, self.width or 0
@@ -226,10 +269,11 @@ class Features:
     def to_meta(self) -> dict[str, Any]:
         """Itself as what JSON can hold."""
         return {
-            "columns": [[name, levels and list(levels)] for name, levels in self.columns],
+            "columns": [[name, _coded(coding)] for name, coding in self.columns],
             "centre": list(map(float, self.centre)),
             "scale": list(map(float, self.scale)),
             "width": self.width,
+            **({"fill": dict(self.fill), "flagged": list(self.flagged)} if self.fill else {}),
         }
 
     @classmethod
@@ -238,52 +282,29 @@ class Features:
         layout.check(meta, FILE, "features")
         if any(len(column) != 2 for column in meta["columns"]):
             raise layout.LayoutError("a column of its features is not one")
-        for name, levels in meta["columns"]:
+        columns: list[tuple[str, Coding]] = []
+        for name, coding in meta["columns"]:
             layout.check(name, str, "features.columns")
-            layout.check(levels, None if levels is None else layout.Each(str), "features.columns")
-        columns = ((n, None if levels is None else tuple(levels)) for n, levels in meta["columns"])
-        return cls(tuple(columns), tuple(meta["centre"]), tuple(meta["scale"]), meta["width"])
+            if isinstance(coding, dict):
+                columns.append((name, Dates.from_meta(coding)))
+                continue
+            layout.check(coding, None if coding is None else layout.Each(str), "features.columns")
+            columns.append((name, None if coding is None else tuple(coding)))
+        fill, flagged = meta.get("fill", {}), meta.get("flagged", [])
+        texts = {name: isinstance(coding, tuple) for name, coding in columns}
+        if fill and set(fill) != set(texts):
+            raise layout.LayoutError("what is filled in is not by column of its features")
+        if any(isinstance(value, str) != texts[name] for name, value in fill.items()):
+            raise layout.LayoutError("what is filled in is not of the kind of its column")
+        filled = tuple((n, v if isinstance(v, str) else float(v)) for n, v in fill.items())
+        return cls(
+            tuple(columns), tuple(meta["centre"]), tuple(meta["scale"]), meta["width"], filled,
+            tuple(flagged),
+        )  # fmt: skip
 
 
-def _levels(table: Table, name: str, rows: np.ndarray) -> tuple[str, ...] | None:
-    """None for numbers, or the levels of text, sorted, if there are not too many."""
-    kind = kind_of(table, name)
-    if kind in NUMBERS:
-        return None
-    if kind != "text":
-        raise refused(table, name, kind)
-    texts = texts_in(table, name)
-    levels = sorted(set(texts[rows]))
-    # A single "?" makes text of a column of numbers: that is said.
-    odd = [level for level in levels if not _is_number(level)]
-    because = ""
-    if 0 < 2 * len(odd) <= len(levels):
-        row = np.flatnonzero(texts == odd[0])[0] + 1
-        because = f", being text since row {row} holds {quoted(odd[0])}"
-    if 0 < 10 * len(odd) <= len(levels):
-        raise TableError(
-            f"The column {quoted(name)} of {table.path} holds {quoted(odd[0])} in row {row}, where "
-            f"nearly all others are numbers: mend it, or exclude the column (--exclude "
-            f"{quoted(name)})."
-        )
-    if len(levels) > MOST_LEVELS or len(levels) == len(texts[rows]) > 1:
-        raise TableError(
-            f"The column {quoted(name)} of {table.path} has {len(levels)} different texts in "
-            f"{len(texts[rows])} rows{because}: exclude it (--exclude {quoted(name)}), or make "
-            "numbers of it."
-        )
-    if because:
-        warnings.warn(
-            f"The column {quoted(name)} of {table.path} becomes "
-            f"{counted(len(levels), 'feature')}, one for each of its values{because}.",
-            stacklevel=4,
-        )
-    return tuple(levels)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _coded(coding: Coding) -> Any:
+    """What JSON can hold of what a column is."""
+    if isinstance(coding, Dates):
+        return coding.to_meta()
+    return coding and list(coding)

@@ -1,0 +1,82 @@
+"""Columns of text: which levels there are, and one feature for each."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+
+import numpy as np
+
+from mossp._base.printing import counted, quoted
+from mossp.app.tables import Table, TableError, texts_in
+
+MOST_LEVELS = 100
+
+
+def levels_of(table: Table, name: str, rows: np.ndarray, missing: bool = False) -> tuple[str, ...]:
+    """The levels of text in these rows, sorted, if there are not too many."""
+    texts = texts_in(table, name, missing)
+    here = [text for text in texts[rows] if text is not None]
+    levels = sorted(set(here))
+    # A single "?" makes text of a column of numbers: that is said.
+    odd = [level for level in levels if not _is_number(level)]
+    because = ""
+    if 0 < 2 * len(odd) <= len(levels):
+        row = table.number(int(np.flatnonzero(texts == odd[0])[0]))
+        because = f", being text since row {row} holds {quoted(odd[0])}"
+    if 0 < 10 * len(odd) <= len(levels):
+        raise TableError(
+            f"The column {quoted(name)} of {table.path} holds {quoted(odd[0])} in row {row}, where "
+            f"nearly all others are numbers: mend it, or exclude the column (--exclude "
+            f"{quoted(name)}).",
+            ("--exclude", name),
+        )
+    if len(levels) > MOST_LEVELS or len(levels) == len(here) > 1:
+        as_id = f", hand it through as an id (--id {quoted(name)})" * (len(levels) == len(here))
+        raise TableError(
+            f"The column {quoted(name)} of {table.path} has {len(levels)} different texts in "
+            f"{len(here)} rows{because}: exclude it (--exclude {quoted(name)}){as_id}, or make "
+            "numbers of it.",
+            ("--exclude", name),
+        )
+    if because:
+        warnings.warn(
+            f"The column {quoted(name)} of {table.path} becomes "
+            f"{counted(len(levels), 'feature')}, one for each of its values{because}.",
+            stacklevel=4,
+        )
+    return tuple(levels)
+
+
+def indicators(
+    table: Table, name: str, levels: tuple[str, ...], fill: str | None, quiet: bool
+) -> np.ndarray:
+    """One column for each level, 1 where a row is of it; `fill` is the level of missing ones.
+
+    A level that was not seen when learning is none of the levels, and there is a warning.
+    """
+    texts = texts_in(table, name, missing=fill is not None)
+    if fill is not None:
+        texts[[text is None for text in texts]] = fill
+    place = {level: k for k, level in enumerate(levels)}
+    codes = np.array([place.get(text, -1) for text in texts])
+    seen = np.flatnonzero(codes >= 0)
+    X = np.zeros((table.rows, len(levels)))
+    X[seen, codes[seen]] = 1
+    if len(seen) < len(texts) and not quiet:
+        counts = collections.Counter(texts[codes < 0]).most_common()
+        listed = ", ".join(f"{quoted(level)} ({counted(k, 'row')})" for level, k in counts[:3])
+        warnings.warn(
+            f"The column {quoted(name)} of {table.path} holds levels that the training data did "
+            f"not: {listed}{', …' * (len(counts) > 3)}.",
+            stacklevel=4,
+        )
+    return X
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
