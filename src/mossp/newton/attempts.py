@@ -31,6 +31,7 @@ from mossp.regularizers.strength import strengths_in
 # Parts of h in problems without -g, whose answers are starts for the problem itself. h alone
 # shrinks more than h - g does: a part of it leaves more entries.
 PARTS = (1.0, 0.25, 0.1)
+ROUGH = 1e-4  # the tolerance of these answers: that of a start
 FEW_NUMBERS = 2 * 10**7  # in data for which all of these are tried, else the second alone
 CANDIDATE = -1  # the place of the best further candidate among the replicas of a checkpoint
 PREFERRED = (
@@ -221,10 +222,12 @@ class Polishing:
         small, budget = row_count(self.oracles) * len(x) <= FEW_NUMBERS, self.budget.within(EARLY)
         for part in PARTS if small else PARTS[1:2]:
             convex = self.oracles.relaxed(np.asarray(part, x.dtype))
-            done, answer = self._newton(done, convex, x, observer, budget)
+            done, answer = self._newton(done, convex, x, observer, budget, max(self.tol, ROUGH))
             x = answer.witness.x
             done, answer = self._newton(done, self.oracles, x, observer, budget)
-            done = self._considered(done, answer)
+            before, done = done.candidate, self._considered(done, answer)
+            if before is not None and done.candidate is before:
+                break  # more entries led no further down
         return done
 
     def refined(self, done: Attempts, x: np.ndarray, observer: Observer | None = None) -> Attempts:

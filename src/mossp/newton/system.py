@@ -25,6 +25,7 @@ import scipy.sparse.linalg
 
 from mossp._base.programs import compiled
 from mossp._base.types import Vector
+from mossp.newton.conjugate import Curvature
 from mossp.newton.hessian import Block, Hessian, in_parts, is_dense, unit_rows
 from mossp.newton.quadratic import positive_factor, slopes_of_prox
 from mossp.newton.residual import KKT, Evaluation
@@ -42,6 +43,10 @@ RANK = 1e-12
 CURVATURE = 1e-10
 # MINRES: as exact as rounding allows on a well-conditioned system, and an end on others.
 MINRES_ACCURACY, MINRES_STEPS = 1e-12, 500
+# Products that conjugate gradients take, each of them twice the entries of the columns; and how
+# many times as fast a factorisation is by the operation.
+PRODUCTS, BLAS = 100, 12
+CG_ACCURACY = 1e-6  # of conjugate gradients: a few steps then lead to full precision
 EIGENVALUE_ACCURACY = 1e-3  # only the sign of the least curvature matters, and its direction
 
 
@@ -79,6 +84,8 @@ def direction(kkt: KKT, hessian: Hessian, at: Evaluation) -> Direction | None:
     """(dx, dq) of Newton's method, or None where the system is not solvable."""
     system = identify(at)
     solve = dense if is_dense(len(system.S)) else matrix_free
+    if by_products(kkt, len(system.S)):
+        solve = by_conjugate_gradients
     on_S, on_active, block = solve(kkt, hessian, system)
     if not (np.isfinite(on_S).all() and np.isfinite(on_active).all()):
         return None
@@ -142,6 +149,31 @@ def with_curvature(A: np.ndarray, b: np.ndarray) -> np.ndarray:
     if size == 0:
         return np.zeros(len(b))
     return vectors @ ((vectors.T @ b) / np.maximum(np.abs(values), CURVATURE * size))
+
+
+def has_products(kkt: KKT) -> bool:
+    """Whether conjugate gradients serve: f + h is convex, h separable, c empty."""
+    return kkt.on_host and not kkt.oracles.m and bool(kkt.regularizer.convex)
+
+
+def by_products(kkt: KKT, order: int) -> bool:
+    """Whether systems of this order are solved by conjugate gradients: no matrix, or less work."""
+    if not has_products(kkt) or kkt.linear is None:
+        return False
+    entries = kkt.linear.table.entries * order / max(kkt.linear.size, 1)
+    return not is_dense(order) or PRODUCTS * entries < order**3 / BLAS
+
+
+def by_conjugate_gradients(
+    kkt: KKT, hessian: Hessian, system: System
+) -> tuple[np.ndarray, np.ndarray, None]:
+    """The solution where D is diagonal and H positive semidefinite."""
+    at, S, fixed, R, _, _, c = system
+    assert kkt.linear is not None
+    d = slopes_of_prox(kkt.regularizer, at.x - at.t * at.W, at.t)[S]
+    H = Curvature(kkt.linear, at.x, CURVATURE / at.t, CG_ACCURACY, hessian.meter)
+    pull = (H @ fixed)[S] if fixed.any() else 0.0
+    return H.solve(S, (1 / d - 1) / at.t, -R[S] / (d * at.t) - pull), np.zeros(len(c)), None
 
 
 def matrix_free(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.ndarray, None]:
