@@ -64,6 +64,7 @@ class Attempts(NamedTuple):
     tried: int = -1  # the step at which it was tried last
     in_vain: int = 0  # what attempts have cost that led nowhere
     ended: str = ""  # what was used up by the last attempt that was cut short
+    bounded: np.ndarray | None = None  # an x that was seen not to be on its way to infinity
 
     @property
     def cost(self) -> int:
@@ -287,12 +288,12 @@ class Polishing:
         """Whether a point is on its way to infinity, as far as the budget allows to see."""
         x, q = found.witness.x, found.witness.lam
         meter = Meter(self.budget, before=done.cost, reserve=row_count(self.oracles))
-        try:
+        answer, bounded = False, done.bounded
+        with contextlib.suppress(UsedUp):
             answer = leads_to_infinity(self.oracles, x, q, self.tol, meter)
-        except UsedUp:
-            answer = False
+            bounded = bounded if answer else x
         gradients, products = done.gradients + meter.gradients, done.products + meter.products
-        return done._replace(gradients=gradients, products=products), answer
+        return done._replace(gradients=gradients, products=products, bounded=bounded), answer
 
     def _polish(
         self, done: Attempts, oracles: Oracles, x: np.ndarray, patient: bool,

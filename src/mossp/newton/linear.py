@@ -101,10 +101,12 @@ class LinearLoss:
         here = (np.searchsorted(features, S // C), S % C)
 
         def product(v: np.ndarray) -> np.ndarray:
+            if C == 1:
+                along = table.times(np.asarray(v, table.A.dtype)) * d[:, 0, 0]
+                return table.transposed(along) / self.N
             V = np.zeros((len(features), C), table.A.dtype)
             V[here] = v
-            along = table.times(V)
-            along = along * d[:, 0] if C == 1 else np.einsum("icd,id->ic", d, along)
+            along = np.einsum("icd,id->ic", d, table.times(V))
             return table.transposed(along)[here] / self.N
 
         squares = [table.squares(d[:, c, c]) for c in range(C)]

@@ -41,6 +41,7 @@ LENGTHS, SHRINKING = 4, 4
 ARMIJO = 1e-4  # of the decrease that the model promises must come: the usual fraction, any descent
 # A model is minimised until a step is this part of the first one: it is a model only.
 MODEL_ACCURACY, MODEL_STEPS = 1e-3, 1000
+SYSTEM_ACCURACY = 1e-2  # of systems on the way to that minimum, by conjugate gradients
 STEPS_TOGETHER = 100  # in one call of a program: an end of the budget is noticed between two calls
 # nu is multiplied by RAISE, at most RAISES times, until a model's minimum leaves at most this part
 # of the violation: else it is too weak to pull towards the constraints.
@@ -101,7 +102,7 @@ def models(search: Search, at: Evaluation) -> Iterator[Any]:
     f = search.kkt.linear
     if f is not None and by_products(search.kkt, n):
         for damping in DAMPING:
-            yield Curvature(f, at.x, damping / at.t, MODEL_ACCURACY, search.meter)
+            yield Curvature(f, at.x, damping / at.t, SYSTEM_ACCURACY, search.meter)
     elif is_dense(n):
         (S,) = np.nonzero(at.free | (at.x != 0))
         M = np.eye(n) / at.t

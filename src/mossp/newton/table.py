@@ -73,8 +73,12 @@ class Table:
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         """A'R."""
-        product = self.A.T @ R
-        return np.concatenate([product, R.sum(axis=0)[None]]) if self.ones else product
+        product = self._A_T @ R
+        return np.append(product, [R.sum(axis=0)], axis=0) if self.ones else product
+
+    @functools.cached_property
+    def _A_T(self) -> Any:  # which scipy takes longer to make than to multiply by, if it is small
+        return self.A.T
 
     def squares(self, w: np.ndarray) -> np.ndarray:
         """The diagonal of A' diag(w) A."""

@@ -30,7 +30,7 @@ from mossp.newton.system import has_products
 from mossp.oracles import Oracles
 
 # Entries of a first W at least, and from which number of entries on there is something to gain.
-FEWEST, MANY = 16, 32
+FEWEST, MANY = 16, 128
 # With -g a small W leads to a poorer critical point: there, so many entries are looked at together.
 TOGETHER = 512
 ROUNDS = 50
