@@ -198,7 +198,7 @@ class Polishing:
         if (k == done.tried and not last) or lacking:
             return done._replace(ended=lacking) if last else done
         attempts, found = [], dict(done.found)
-        patient = last or self.oracles.samples_constraints or (k == 0 and self.oracles.convex)
+        patient = last or self.oracles.samples_constraints or k == 0
         budget = self.budget if last else self.budget.within(EARLY)
         for r in np.flatnonzero(~given_up).tolist():
             if r in found:
@@ -218,10 +218,15 @@ class Polishing:
         """Whether every replica that is not given up has led to a KKT point at tol."""
         return len(done.found) == int(np.sum(~given_up))
 
-    def relaxed(self, done: Attempts, x: np.ndarray, observer: Observer | None = None) -> Attempts:
-        """With the best critical point that answers without -g lead to."""
-        small, budget = row_count(self.oracles) * len(x) <= FEW_NUMBERS, self.budget.within(EARLY)
-        for part in PARTS if small else PARTS[1:2]:
+    def relaxed(
+        self, done: Attempts, x: np.ndarray, observer: Observer | None = None, near: bool = False
+    ) -> Attempts:
+        """With the best critical point that answers without -g lead to.
+
+        `near` says that x is the answer to a problem nearby: there, one of them is tried.
+        """
+        few, budget = row_count(self.oracles) * len(x) <= FEW_NUMBERS, self.budget.within(EARLY)
+        for part in PARTS if few and not near else PARTS[1:2]:
             convex = self.oracles.relaxed(np.asarray(part, x.dtype))
             done, answer = self._newton(done, convex, x, observer, budget, max(self.tol, ROUGH))
             x = answer.witness.x

@@ -53,7 +53,9 @@ def before_the_first_step(p: Prepared, state: State) -> State:
     if state.ended is None:
         state = polished_early(p, state)
     if relaxes(p, state) and state.ended in (None, Ended.START):
-        relaxed = p.polishing.relaxed(state.attempts, p.start, observed(p, state))
+        relaxed = p.polishing.relaxed(
+            state.attempts, p.start, observed(p, state), near=p.arguments.warm
+        )
         state = state._replace(attempts=relaxed)
     return stopped(p, state)
 
@@ -208,12 +210,13 @@ def polished_early(p: Prepared, state: State) -> State:
     """Whether "auto" has arrived: tried where constants are measured again, once F settles.
 
     Newton's method would succeed sooner, but stops at the nearest critical point; the steps still
-    pass by poor ones then. A convex problem has none, and is tried at once.
+    pass by poor ones then. A convex problem has none, and is tried at once; so is the answer to a
+    problem nearby, as along a path, which is followed to the critical point next to it.
     """
     a, k, given_up = p.arguments, state.k, state.record.given_up
     if not (a.polish and a.chosen and k in p.loop.events.retune_at) or state.ended is not None:
         return state
-    if not (k == 0 and p.oracles.convex) and not state.record.levels_off(LEVEL):
+    if not (k == 0 and (p.oracles.convex or a.warm)) and not state.record.levels_off(LEVEL):
         return state
     xs = p.watch.outputs(state.record, state.position, "last").x
     done = p.polishing.attempt(state.attempts, k, xs, given_up, observed(p, state))
