@@ -98,15 +98,15 @@ def direction(kkt: KKT, hessian: Hessian, at: Evaluation) -> Direction | None:
 def dense(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.ndarray, Block]:
     """The solution by factorisations, in the eigenvectors of D."""
     at, S, fixed, R, _, J, c = system
-    D = derivative(kkt, at, unit_rows(S, len(at.x)))[:, S]
-    D = (D + D.T) / 2
     block = hessian.block(at, S, fixed)
     if hessian.thinned:
         block = hessian.corrected(block)
     _, H, pull = block
-    d, U = np.ones(len(S)), np.eye(len(S))
-    if len(S) and np.abs(D - np.eye(len(S))).max() > IDENTITY:
-        d, U = np.linalg.eigh(D)
+    d, U = eigenvectors(kkt, at, S)
+    if U is None:
+        A, b = H + np.diag((1 / d - 1) / at.t), -R[S] / (d * at.t) - pull
+        y, dq = tangential(A, J[:, S], b, -c - J @ fixed)
+        return y, dq, block
     rigid = d < RIGID
     stay = -U[:, rigid] @ (U[:, rigid].T @ R[S])
     V, d = U[:, ~rigid], d[~rigid]
@@ -115,6 +115,18 @@ def dense(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.nd
     K = J[:, S] @ V
     y, dq = tangential(A, K, b, -c - J @ fixed - J[:, S] @ stay)
     return V @ y + stay, dq, block
+
+
+def eigenvectors(kkt: KKT, at: Evaluation, S: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Eigenvalues and vectors of D on S; None for the identity, where nothing is rigid."""
+    if kkt.on_host:  # D is diagonal
+        d = slopes_of_prox(kkt.regularizer, at.x - at.t * at.W, at.t)[S]
+        return d, None if d.min(initial=1.0) >= RIGID else np.eye(len(S))
+    D = derivative(kkt, at, unit_rows(S, len(at.x)))[:, S]
+    D = (D + D.T) / 2
+    if len(S) and np.abs(D - np.eye(len(S))).max() > IDENTITY:
+        return np.linalg.eigh(D)
+    return np.ones(len(S)), None
 
 
 def tangential(
