@@ -52,6 +52,19 @@ def test_path_with_weights():
     )  # fmt: skip
 
 
+def test_folds_in_threads_score_as_one_after_the_other(capsys):
+    """Each fold's coefficients are judged on its own rows, whichever thread is ahead."""
+    one = PathCV(MoSSPClassifier(), lams=[0.1, 0.01], cv=FOLDS, scoring="neg_log_loss")
+    two = clone(one).set_params(n_jobs=3, verbose=True).fit(X, TWO)
+    one.fit(X, TWO)
+    np.testing.assert_array_equal(one.scores_, two.scores_)
+    assert one.lam_ == two.lam_ and same(one, two)
+    assert capsys.readouterr().err.count("cross-validation") == 5
+    broken = clone(two).set_params(scoring=lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        broken.fit(X, TWO)
+
+
 STARTS = {
     "weights below 1": ({"feature_weights": np.full(n, 0.5)}),
     "groups": ({"regularizer": Group(L1(1.0), [0, 0, 1, 1, 2, 2])}),

@@ -6,6 +6,8 @@ switched on: a float64 array would silently lose half of its digits on the way.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -60,6 +62,11 @@ class Module(eqx.Module):
     >>> third.__getstate__()["factor"].values.dtype
     dtype('float64')
     """
+
+    if not TYPE_CHECKING:
+        # Methods of a module of equinox are modules themselves, made anew at every look-up: many
+        # times as long as what a method of a regulariser does on the host takes.
+        __getattribute__ = object.__getattribute__
 
     def __getstate__(self) -> dict[str, object]:
         return dict(vars(stored(self)))

@@ -10,6 +10,7 @@ next.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -118,9 +119,14 @@ class Shard:
 
     def __init__(self, context: Context, draws: Draws, batch_size: int) -> None:
         self.context, self.draws, self.batch_size = context, draws, batch_size
-        source, self.group = context.oracles.steps, 1
-        if source.gathers and not draws.source.sequential:
-            self.group = group_size(source, draws.source, draws.replicas, batch_size, draws.length)
+
+    @functools.cached_property
+    def group(self) -> int:
+        """Steps that fetch their rows together; found when the first is taken, if one is."""
+        source, draws = self.context.oracles.steps, self.draws
+        if not source.gathers or draws.source.sequential:
+            return 1
+        return group_size(source, draws.source, draws.replicas, self.batch_size, draws.length)
 
     def advance(self, carry: Carry, k: int, stop: int) -> tuple[Carry, int, Chunk]:
         """Steps k, ..., stop - 1; the next step is before `stop` where a stream has ended."""

@@ -36,6 +36,7 @@ from mossp.regularizers.strength import strengths_in
 # Parts of h in problems without -g, whose answers are starts for the problem itself. h alone
 # shrinks more than h - g does: a part of it leaves more entries.
 PARTS = (1.0, 0.25, 0.1)
+ROUGH = 1e-4  # the tolerance of these answers: that of a start
 FEW_NUMBERS = 2 * 10**7  # in data for which all of these are tried, else the second alone
 CANDIDATE = -1  # the place of the best further candidate among the replicas of a checkpoint
 PREFERRED = (
@@ -70,6 +71,7 @@ class Attempts(NamedTuple):
     in_vain: int = 0  # what attempts have cost that led nowhere
     full_steps: int = 0  # with full gradients, from the start, before all others
     ended: str = ""  # what was used up by the last attempt that was cut short
+    bounded: np.ndarray | None = None  # an x that was seen not to be on its way to infinity
 
     @property
     def cost(self) -> int:
@@ -219,7 +221,7 @@ class Polishing:
         if (k == done.tried and not last) or lacking:
             return done._replace(ended=lacking) if last else done
         attempts, found = [], dict(done.found)
-        patient = last or self.oracles.samples_constraints or (k == 0 and self.oracles.convex)
+        patient = last or self.oracles.samples_constraints or k == 0
         budget = self.budget if last else self.budget.within(EARLY)
         for r in np.flatnonzero(~given_up).tolist():
             if r in found:
@@ -239,15 +241,22 @@ class Polishing:
         """Whether every replica that is not given up has led to a KKT point at tol."""
         return len(done.found) == int(np.sum(~given_up))
 
-    def relaxed(self, done: Attempts, x: np.ndarray, observer: Observer | None = None) -> Attempts:
-        """With the best critical point that answers without -g lead to."""
-        small, budget = row_count(self.oracles) * len(x) <= FEW_NUMBERS, self.budget.within(EARLY)
-        for part in PARTS if small else PARTS[1:2]:
+    def relaxed(
+        self, done: Attempts, x: np.ndarray, observer: Observer | None = None, near: bool = False
+    ) -> Attempts:
+        """With the best critical point that answers without -g lead to.
+
+        `near` says that x is the answer to a problem nearby: there, one of them is tried.
+        """
+        few, budget = row_count(self.oracles) * len(x) <= FEW_NUMBERS, self.budget.within(EARLY)
+        for part in PARTS if few and not near else PARTS[1:2]:
             convex = self.oracles.relaxed(np.asarray(part, x.dtype))
-            done, answer = self._newton(done, convex, x, observer, budget)
+            done, answer = self._newton(done, convex, x, observer, budget, max(self.tol, ROUGH))
             x = answer.witness.x
             done, answer = self._newton(done, self.oracles, x, observer, budget)
-            done = self._considered(done, answer)
+            before, done = done.candidate, self._considered(done, answer)
+            if before is not None and done.candidate is before:
+                break  # more entries led no further down
         return done
 
     def descended(
@@ -333,12 +342,12 @@ class Polishing:
         """Whether a point is on its way to infinity, as far as the budget allows to see."""
         x, q = found.witness.x, found.witness.lam
         meter = Meter(self.budget, before=done.cost, reserve=row_count(self.oracles))
-        try:
+        answer, bounded = False, done.bounded
+        with contextlib.suppress(UsedUp):
             answer = leads_to_infinity(self.oracles, x, q, self.tol, meter)
-        except UsedUp:
-            answer = False
+            bounded = bounded if answer else x
         gradients, products = done.gradients + meter.gradients, done.products + meter.products
-        return done._replace(gradients=gradients, products=products), answer
+        return done._replace(gradients=gradients, products=products, bounded=bounded), answer
 
     def _polish(
         self, done: Attempts, oracles: Oracles, x: np.ndarray, patient: bool,

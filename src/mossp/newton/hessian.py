@@ -40,6 +40,9 @@ COLUMNS, FEWEST_COLUMNS = 256, 32
 # A secant with r's below this part of ||r|| ||s|| is left out: the quotient would be rounding, or
 # would make H less convex than it is.
 SECANT = 1e-8
+AT_ONCE = 2**23  # numbers in vectors of the length of x that are formed side by side
+POWERS = 6  # of H, for its norm: a length of steps follows from it, for which half will do
+TINY = 1e-300  # in place of 0 in a denominator
 
 
 class Block(NamedTuple):
@@ -75,6 +78,7 @@ class Hessian:
         self.rows = row_count(self.oracles)
         self.columns_known: Columns | None = None
         self.secants = Secants(np.zeros(0, int), ())
+        self.bend_known: tuple[tuple[bytes, bytes], np.ndarray | None] | None = None
 
     @property
     def thinned(self) -> bool:
@@ -96,9 +100,18 @@ class Hessian:
         return in_parts(some, E, self.kkt.dtype)
 
     def norm(self, at: Evaluation) -> float:
-        """||H|| restricted to a random subspace, which nearly always is much of ||H||."""
+        """||H||, or much of it: by the power method, or restricted to a random subspace.
+
+        Products of a linear model are cheap one by one; others come many in one pass.
+        """
         n = len(at.x)
         rng = keys.generator(0, keys.Purpose.POLISH)
+        if self.linear is not None:
+            e, L = rng.standard_normal((1, n)), 0.0
+            for _ in range(POWERS):
+                e = self.products(at, e / max(float(np.linalg.norm(e)), TINY))
+                L = max(L, float(np.linalg.norm(e)))
+            return L
         E = np.linalg.qr(rng.standard_normal((n, min(FEWEST_COLUMNS, n))))[0].T
         return float(np.linalg.norm(self.products(at, E), 2))
 
@@ -118,9 +131,29 @@ class Hessian:
         if not oracles.m or not q.any():
             return np.zeros_like(E)
         pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, q)]
+        diagonal = self.diagonal_bend(oracles, *pair)
+        if diagonal is not None:
+            return E * diagonal
+        # Each row is as long as x, entries that are left out included.
+        most = max(1, AT_ONCE // oracles.structure.whole_size)
         return in_parts(
-            lambda rows, _: _bends(oracles, *pair, rows), E, self.kkt.dtype, whole=True
+            lambda rows, _: _bends(oracles, *pair, rows), E, self.kkt.dtype, whole=True, most=most
         )
+
+    def diagonal_bend(self, oracles: Oracles, x: np.ndarray, q: np.ndarray) -> np.ndarray | None:
+        """The diagonal of B = sum_j q_j Hess c_j(x) if it has no other entries, else None.
+
+        B e = diag(B 1) e for a random e only then: those of a matrix with others are a null set.
+        """
+        pair = x.tobytes(), q.tobytes()
+        if self.bend_known is None or self.bend_known[0] != pair:
+            random = keys.generator(0, keys.Purpose.POLISH).standard_normal(len(x))
+            probes = np.array([np.ones(len(x)), random], self.kkt.dtype)
+            diagonal, along = np.asarray(_bends(oracles, x, q, probes), np.float64)
+            off = np.abs(along - diagonal * probes[1]).max(initial=0.0)
+            rounding = float(np.finfo(self.kkt.dtype).eps) ** 0.75 * np.abs(along).max(initial=0.0)
+            self.bend_known = pair, diagonal if off <= rounding else None
+        return self.bend_known[1]
 
     def columns(self, at: Evaluation, S: np.ndarray) -> np.ndarray:
         """The columns S of H; those that are known at this pair are not formed again."""
@@ -213,8 +246,9 @@ def unit_rows(S: np.ndarray, n: int) -> np.ndarray:
 
 
 def in_parts(
-    function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any, whole: bool = False
-) -> np.ndarray:
+    function: Callable[[Any, int], Any], E: np.ndarray, dtype: Any, whole: bool = False,
+    most: int = COLUMNS,
+) -> np.ndarray:  # fmt: skip
     """A function of the rows of E, applied to some of them at a time.
 
     Parameters
@@ -228,9 +262,11 @@ def in_parts(
         What the rows are converted to.
     whole : bool
         Whether as many rows as there are columns may come: one shape then serves any number.
+    most : int
+        Rows at a time.
     """
     count = E.shape[1] if whole else len(E)
-    width = min(COLUMNS, max(FEWEST_COLUMNS, 1 << max(count - 1, 0).bit_length()))
+    width = min(COLUMNS, most, max(FEWEST_COLUMNS, 1 << max(count - 1, 0).bit_length()))
     parts = [np.zeros((0, E.shape[1]))]
     for first in range(0, len(E), width):
         rows = np.zeros((width, E.shape[1]), dtype)

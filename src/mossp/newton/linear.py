@@ -9,6 +9,7 @@ so that a matrix of the order of S is one product, in place of one pass over the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -45,6 +46,11 @@ class LinearLoss:
         self.N, self.C = len(w), outputs or 1
         self.known: At | None = None
         self.curved: tuple[bytes, np.ndarray] | None = None
+
+    @property
+    def size(self) -> int:
+        """Entries of x."""
+        return self.table.features * self.C
 
     def first_order(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """(f, grad f)."""
@@ -95,6 +101,27 @@ class LinearLoss:
             self.first_order(x)
         assert self.known is not None
         return self.known.slopes
+
+    def on(
+        self, x: np.ndarray, S: np.ndarray
+    ) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
+        """(v -> H v, the diagonal of H) for H = Hess f(x) on the entries S, in ascending order."""
+        d, C = self._curvatures(x), self.C
+        features = np.unique(S // C)
+        table = self.table.only(features)
+        here = (np.searchsorted(features, S // C), S % C)
+
+        def product(v: np.ndarray) -> np.ndarray:
+            if C == 1:
+                along = table.times(np.asarray(v, table.A.dtype)) * d[:, 0, 0]
+                return table.transposed(along) / self.N
+            V = np.zeros((len(features), C), table.A.dtype)
+            V[here] = v
+            along = np.einsum("icd,id->ic", d, table.times(V))
+            return table.transposed(along)[here] / self.N
+
+        squares = [table.squares(d[:, c, c]) for c in range(C)]
+        return product, np.stack(squares, axis=1)[here] / self.N
 
     def _matrix(self, x: np.ndarray) -> np.ndarray:
         """B, of which x is the rows one after the other."""

@@ -23,9 +23,12 @@ from mossp._base.programs import compiled
 from mossp._base.types import AnyVector
 from mossp.methods.dual import constrained_prox
 from mossp.newton import quadratic
+from mossp.newton.conjugate import Curvature
 from mossp.newton.hessian import is_dense
+from mossp.newton.linear import LinearLoss
 from mossp.newton.residual import Evaluation
 from mossp.newton.search import Search
+from mossp.newton.system import by_products
 from mossp.oracles import Oracles
 
 # Where a loss is flat but for a bend, H says too little: the more is added to M, in units of 1/t,
@@ -39,6 +42,7 @@ LENGTHS, SHRINKING = 4, 4
 ARMIJO = 1e-4  # of the decrease that the model promises must come: the usual fraction, any descent
 # A model is minimised until a step is this part of the first one: it is a model only.
 MODEL_ACCURACY, MODEL_STEPS = 1e-3, 1000
+SYSTEM_ACCURACY = 1e-2  # of systems on the way to that minimum, by conjugate gradients
 STEPS_TOGETHER = 100  # in one call of a program: an end of the budget is noticed between two calls
 # nu is multiplied by RAISE, at most RAISES times, until a model's minimum leaves at most this part
 # of the violation: else it is too weak to pull towards the constraints.
@@ -92,11 +96,15 @@ def model_step(search: Search, at: Evaluation) -> Evaluation | None:
     return None
 
 
-def models(search: Search, at: Evaluation) -> Iterator[np.ndarray]:
-    """M, from the best model on: a matrix, or a number where a matrix would be too large."""
+def models(search: Search, at: Evaluation) -> Iterator[Any]:
+    """M, from the best model on: a matrix or its products, or a number where there are none."""
     n = len(at.x)
     one = np.eye(n) if is_dense(n) and not by_factors(search) else np.ones(())
-    if is_dense(n):
+    f = search.kkt.linear
+    if isinstance(f, LinearLoss) and by_products(search.kkt, n):
+        for damping in DAMPING:
+            yield Curvature(f, at.x, damping / at.t, SYSTEM_ACCURACY, search.meter)
+    elif is_dense(n):
         (S,) = np.nonzero(at.free | (at.x != 0))
         M = np.eye(n) / at.t
         M[np.ix_(S, S)] = positive(search.hessian.block(at, S, np.zeros(n)).H)
@@ -120,7 +128,7 @@ def positive(H: np.ndarray) -> np.ndarray:
 
 
 def minimum(
-    search: Search, at: Evaluation, M: np.ndarray, most: int = MODEL_STEPS
+    search: Search, at: Evaluation, M: Any, most: int = MODEL_STEPS
 ) -> tuple[np.ndarray, np.ndarray]:
     """The minimum of a model, and its multipliers, by `most` steps.
 

@@ -17,12 +17,17 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from mossp.newton.conjugate import Curvature
+
 # Steps, after which the minimum is good enough for a model if phi has fallen: it is a model only.
 STEPS = 50
+MOST_ZEROS = 64  # zeros on the way that are tried, of all alike
 SHORTER = (1.0, 0.5, 0.25, 0.125)  # parts of the way that are tried besides the zeros on it
 GRADIENT_STEPS = 10  # at a time: they cost little beside a factorisation
 PROBE = 1e-6  # the move, relative to the argument, that shows what prox_{t h} depends on
 SNAP = 1e-6  # slopes of prox_{t h} so near to 1 (or to 0) are 1 (or 0)
+
+Matrix = np.ndarray | Curvature
 
 
 def slopes_of_prox(reg: Any, v: np.ndarray, t: float) -> np.ndarray:
@@ -45,7 +50,7 @@ def positive_factor(A: np.ndarray) -> np.ndarray | None:
 
 
 def minimum(
-    reg: Any, x: np.ndarray, w: np.ndarray, M: np.ndarray, t: float, accuracy: float
+    reg: Any, x: np.ndarray, w: np.ndarray, M: Matrix, t: float, accuracy: float
 ) -> np.ndarray:
     """The minimiser y, until its residual is `accuracy` times that of x, or so nearly.
 
@@ -78,7 +83,7 @@ def minimum(
 
 
 def newton_point(
-    reg: Any, y: np.ndarray, v: np.ndarray, p: np.ndarray, M: np.ndarray, t: float
+    reg: Any, y: np.ndarray, v: np.ndarray, p: np.ndarray, M: Matrix, t: float
 ) -> np.ndarray | None:
     """Where Newton's step for y = prox_{t h}(v) leads, v = y - t phi'(y); p is that proximal point.
 
@@ -91,11 +96,10 @@ def newton_point(
     while len(S):
         fixed = -R
         fixed[d > 0] = 0.0
-        A = M[np.ix_(S, S)] + np.diag((1 / d[S] - 1) / t)
-        b = -R[S] / (d[S] * t) - M[S] @ fixed
-        try:
-            move = scipy.linalg.solve(A, b, assume_a="pos", check_finite=False)
-        except np.linalg.LinAlgError:
+        bend = (1 / d[S] - 1) / t
+        pull = (M @ fixed)[S] if fixed.any() else 0.0
+        move = solved(M, S, bend, -R[S] / (d[S] * t) - pull)
+        if move is None:
             return None
         wrong = (y[S] == 0) & (move * p[S] < 0)  # leaves 0 for the other side
         if not wrong.any():
@@ -106,8 +110,19 @@ def newton_point(
     return p
 
 
+def solved(M: Matrix, S: np.ndarray, bend: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """v with (M_SS + diag(bend)) v = b."""
+    if isinstance(M, Curvature):
+        return M.solve(S, bend, b)
+    try:
+        A = M[np.ix_(S, S)] + np.diag(bend)
+        return scipy.linalg.solve(A, b, assume_a="pos", check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+
+
 def lowest(
-    reg: Any, y: np.ndarray, end: np.ndarray | None, slope: np.ndarray, M: np.ndarray
+    reg: Any, y: np.ndarray, end: np.ndarray | None, slope: np.ndarray, M: Matrix
 ) -> np.ndarray | None:
     """The lowest of the points on the way from y to `end` at which an entry is 0, and some others.
 
@@ -117,6 +132,8 @@ def lowest(
         return None
     move = end - y
     crossed = np.flatnonzero(y * end < 0)
+    crossed = crossed[np.argsort(-y[crossed] / move[crossed])]
+    crossed = crossed[:: max(1, -(-len(crossed) // MOST_ZEROS))]
     sizes = np.append(-y[crossed] / move[crossed], SHORTER)
     owners = np.append(crossed, np.full(len(SHORTER), -1))
     along, curved, best, value = (

@@ -101,10 +101,10 @@ def newton_direction(
     kkt = KKT(oracles, x.dtype)
     meter.pay(gradients=kkt.rows)
     at, (S,) = kkt.evaluate(x, q, 1.0), np.nonzero(flat)  # R is not used: any t will do
-    H = Hessian(kkt, meter).columns(at, S)[S]
+    H = Hessian(kkt, meter).block(at, S, np.zeros(len(x))).H
     K = at.J[at.is_equality | (at.c >= -ACTIVE)][:, S]
     direction, slopes = np.zeros(len(x)), at.gradient + at.q @ at.J
-    direction[S] = tangential((H + H.T) / 2, K, -slopes[S], np.zeros(len(K)))[0]
+    direction[S] = tangential(H, K, -slopes[S], np.zeros(len(K)))[0]
     return direction
 
 

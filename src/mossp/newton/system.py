@@ -25,7 +25,9 @@ import scipy.sparse.linalg
 
 from mossp._base.programs import compiled
 from mossp._base.types import Vector
+from mossp.newton.conjugate import Curvature
 from mossp.newton.hessian import Block, Hessian, in_parts, is_dense, unit_rows
+from mossp.newton.linear import LinearLoss
 from mossp.newton.quadratic import positive_factor, slopes_of_prox
 from mossp.newton.residual import KKT, Evaluation
 from mossp.oracles import Oracles
@@ -42,6 +44,10 @@ RANK = 1e-12
 CURVATURE = 1e-10
 # MINRES: as exact as rounding allows on a well-conditioned system, and an end on others.
 MINRES_ACCURACY, MINRES_STEPS = 1e-12, 500
+# Products that conjugate gradients take, each of them twice the entries of the columns; and how
+# many times as fast a factorisation is by the operation.
+PRODUCTS, BLAS = 100, 12
+CG_ACCURACY = 1e-6  # of conjugate gradients: a few steps then lead to full precision
 EIGENVALUE_ACCURACY = 1e-3  # only the sign of the least curvature matters, and its direction
 
 
@@ -79,6 +85,8 @@ def direction(kkt: KKT, hessian: Hessian, at: Evaluation) -> Direction | None:
     """(dx, dq) of Newton's method, or None where the system is not solvable."""
     system = identify(at)
     solve = dense if is_dense(len(system.S)) else matrix_free
+    if by_products(kkt, len(system.S)):
+        solve = by_conjugate_gradients
     on_S, on_active, block = solve(kkt, hessian, system)
     if not (np.isfinite(on_S).all() and np.isfinite(on_active).all()):
         return None
@@ -91,15 +99,15 @@ def direction(kkt: KKT, hessian: Hessian, at: Evaluation) -> Direction | None:
 def dense(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.ndarray, Block]:
     """The solution by factorisations, in the eigenvectors of D."""
     at, S, fixed, R, _, J, c = system
-    D = derivative(kkt, at, unit_rows(S, len(at.x)))[:, S]
-    D = (D + D.T) / 2
     block = hessian.block(at, S, fixed)
     if hessian.thinned:
         block = hessian.corrected(block)
     _, H, pull = block
-    d, U = np.ones(len(S)), np.eye(len(S))
-    if len(S) and np.abs(D - np.eye(len(S))).max() > IDENTITY:
-        d, U = np.linalg.eigh(D)
+    d, U = eigenvectors(kkt, at, S)
+    if U is None:
+        A, b = H + np.diag((1 / d - 1) / at.t), -R[S] / (d * at.t) - pull
+        y, dq = tangential(A, J[:, S], b, -c - J @ fixed)
+        return y, dq, block
     rigid = d < RIGID
     stay = -U[:, rigid] @ (U[:, rigid].T @ R[S])
     V, d = U[:, ~rigid], d[~rigid]
@@ -108,6 +116,18 @@ def dense(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.nd
     K = J[:, S] @ V
     y, dq = tangential(A, K, b, -c - J @ fixed - J[:, S] @ stay)
     return V @ y + stay, dq, block
+
+
+def eigenvectors(kkt: KKT, at: Evaluation, S: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Eigenvalues and vectors of D on S; None for the identity, where nothing is rigid."""
+    if kkt.on_host:  # D is diagonal
+        d = slopes_of_prox(kkt.regularizer, at.x - at.t * at.W, at.t)[S]
+        return d, None if d.min(initial=1.0) >= RIGID else np.eye(len(S))
+    D = derivative(kkt, at, unit_rows(S, len(at.x)))[:, S]
+    D = (D + D.T) / 2
+    if len(S) and np.abs(D - np.eye(len(S))).max() > IDENTITY:
+        return np.linalg.eigh(D)
+    return np.ones(len(S)), None
 
 
 def tangential(
@@ -142,6 +162,32 @@ def with_curvature(A: np.ndarray, b: np.ndarray) -> np.ndarray:
     if size == 0:
         return np.zeros(len(b))
     return vectors @ ((vectors.T @ b) / np.maximum(np.abs(values), CURVATURE * size))
+
+
+def has_products(kkt: KKT) -> bool:
+    """Whether conjugate gradients serve: f + h is convex, h separable, c empty."""
+    convex = isinstance(kkt.linear, LinearLoss) and bool(kkt.regularizer.convex)
+    return convex and kkt.on_host and not kkt.oracles.m
+
+
+def by_products(kkt: KKT, order: int) -> bool:
+    """Whether systems of this order are solved by conjugate gradients: no matrix, or less work."""
+    if not has_products(kkt) or not isinstance(kkt.linear, LinearLoss):
+        return False
+    entries = kkt.linear.table.entries * order / max(kkt.linear.size, 1)
+    return not is_dense(order) or PRODUCTS * entries < order**3 / BLAS
+
+
+def by_conjugate_gradients(
+    kkt: KKT, hessian: Hessian, system: System
+) -> tuple[np.ndarray, np.ndarray, None]:
+    """The solution where D is diagonal and H positive semidefinite."""
+    at, S, fixed, R, _, _, c = system
+    assert isinstance(kkt.linear, LinearLoss)
+    d = slopes_of_prox(kkt.regularizer, at.x - at.t * at.W, at.t)[S]
+    H = Curvature(kkt.linear, at.x, CURVATURE / at.t, CG_ACCURACY, hessian.meter)
+    pull = (H @ fixed)[S] if fixed.any() else 0.0
+    return H.solve(S, (1 / d - 1) / at.t, -R[S] / (d * at.t) - pull), np.zeros(len(c)), None
 
 
 def matrix_free(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.ndarray, None]:

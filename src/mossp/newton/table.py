@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -23,6 +23,17 @@ from mossp.data.sparse import SparseRows
 DENSE_FROM = 0.1
 # Numbers of dense columns at a time: blocks of rows, so that memory stays small.
 AT_ONCE = 2**22
+
+
+KEPT = 2  # sets of columns that are kept: those of two outputs
+
+
+class Taken(NamedTuple):
+    """Some sparse columns, in both orders."""
+
+    columns: Any
+    rows: Any
+    owners: np.ndarray  # the row of every entry of `rows`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +57,11 @@ class Table:
         return self.A.shape[1] + self.ones
 
     @property
+    def entries(self) -> int:
+        """Numbers that are stored."""
+        return int(self.A.nnz if self.sparse else self.A.size)
+
+    @property
     def sparse(self) -> bool:
         return bool(scipy.sparse.issparse(self.A))
 
@@ -57,8 +73,18 @@ class Table:
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         """A'R."""
-        product = self.A.T @ R
-        return np.concatenate([product, R.sum(axis=0)[None]]) if self.ones else product
+        product = self._A_T @ R
+        return np.append(product, [R.sum(axis=0)], axis=0) if self.ones else product
+
+    @functools.cached_property
+    def _A_T(self) -> Any:  # which scipy takes longer to make than to multiply by, if it is small
+        return self.A.T
+
+    def squares(self, w: np.ndarray) -> np.ndarray:
+        """The diagonal of A' diag(w) A."""
+        A = self.A
+        sums = A.power(2).T @ w if self.sparse else np.einsum("ij,ij,i->j", A, A, w)
+        return np.append(sums, w.sum()) if self.ones else sums
 
     def only(self, features: np.ndarray) -> Table:
         """These features alone, in ascending order, as a table of its own."""
@@ -104,12 +130,26 @@ class Table:
         return taken
 
     def _sparse_gram(self, w: np.ndarray, S: np.ndarray, T: np.ndarray) -> np.ndarray:
-        left, right = self._by_columns(S), self._by_columns(T).tocsr()
-        counts = np.diff(right.indptr)
-        weighted = scipy.sparse.csr_array(
-            (right.data * np.repeat(w, counts), right.indices, right.indptr), right.shape
-        )
-        return (left.T @ weighted).toarray()
+        left, right = self._taken(S), self._taken(T)
+        weighted = right.rows.copy()
+        weighted.data = weighted.data * w[right.owners]
+        return (left.columns.T @ weighted).toarray()
+
+    def _taken(self, S: np.ndarray) -> Taken:
+        """The columns S, kept while the next matrices are on the same: those of a last search."""
+        key = S.tobytes()
+        if key not in self._last:
+            while len(self._last) >= KEPT:
+                self._last.pop(next(iter(self._last)))
+            columns = self._by_columns(S)
+            rows = columns.tocsr()
+            owners = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
+            self._last[key] = Taken(columns, rows, owners)
+        return self._last[key]
+
+    @functools.cached_property
+    def _last(self) -> dict[bytes, Taken]:
+        return {}
 
     def _by_columns(self, S: np.ndarray) -> Any:
         if not self.ones:

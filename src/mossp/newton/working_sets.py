@@ -26,10 +26,11 @@ from mossp.newton.globalization import Polished
 from mossp.newton.hessian import DENSE
 from mossp.newton.meter import Meter
 from mossp.newton.residual import KKT, Evaluation
+from mossp.newton.system import has_products
 from mossp.oracles import Oracles
 
 # Entries of a first W at least, and from which number of entries on there is something to gain.
-FEWEST, MANY = 16, 32
+FEWEST, MANY = 16, 128
 # With -g a small W leads to a poorer critical point: there, so many entries are looked at together.
 TOGETHER = 512
 ROUNDS = 50
@@ -82,6 +83,7 @@ class Sets:
         assert self.kkt.linear is not None
         self.C = self.kkt.linear.C
         self.steps = 0
+        self.unbounded = has_products(self.kkt)  # a matrix of the order of W is not formed
 
     def run(self, x: np.ndarray) -> Polished:
         kkt, ended = self.kkt, ""
@@ -103,9 +105,8 @@ class Sets:
             except UsedUp as reason:
                 ended = str(reason)
                 break
-            W = self.entering(
-                at, W if len(W) * self.C < DENSE / 2 else self.with_support(at, W[:0])
-            )
+            small = self.unbounded or len(W) * self.C < DENSE / 2
+            W = self.entering(at, W if small else self.with_support(at, W[:0]))
         return self.handed_back(first, at, ended)
 
     # Working sets -------------------------------------------------------------------------
@@ -128,7 +129,7 @@ class Sets:
         room = max(2 * len(W), fewest)
         room = 1 << (room - 1).bit_length()
         violated = int(np.count_nonzero(left))
-        more = max(min(room, DENSE // self.C) - len(W), 0)
+        more = max((room if self.unbounded else min(room, DENSE // self.C)) - len(W), 0)
         if not self.kkt.oracles.m:
             # Shapes of programs do not matter then; of an empty set nothing could be said.
             more = min(more, max(violated, 0 if len(W) else FEWEST))

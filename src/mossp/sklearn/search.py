@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
@@ -77,6 +80,9 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         The strength of the highest mean score; the largest one whose mean score is within one
         standard error of that, a simpler model that is as good for all one knows; or the one of
         the lowest Bayesian information criterion, on all rows and without folds.
+    n_jobs : int, optional
+        Folds at a time, in threads of one process, which share what is compiled; -1 takes one a
+        core, and left out it is 1. Ctrl-C then ends the search once the folds at work are done.
     verbose : bool
         Say on stderr which fold it is at.
 
@@ -112,13 +118,14 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
 
     def __init__(
         self, estimator: Any, *, lams: Any = 20, cv: Any = None, scoring: Any = None,
-        choose: str = "best", verbose: bool = False,
+        choose: str = "best", n_jobs: int | None = None, verbose: bool = False,
     ) -> None:  # fmt: skip
         self.estimator = estimator
         self.lams = lams
         self.cv = cv
         self.scoring = scoring
         self.choose = choose
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
     def fit(
@@ -168,21 +175,31 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         targets = np.asarray(y) if is_classifier(model) else rows.labels
         folds = check_cv(self.cv, targets, classifier=is_classifier(model))
         scorer = scorer_of(model, self.scoring)
-        scores = []
         count = folds.get_n_splits(rows.X, targets)
-        for number, (train, test) in enumerate(folds.split(rows.X, targets), 1):
+
+        def scored(number: int, train: Any, test: Any) -> list[float]:
             if self.verbose:
                 what = f"{len(self.lams_)} strengths, fold {number} of {count}"
                 print(f"cross-validation: {what}", file=sys.stderr, flush=True)
             found = finished(path_of(vars(model), rows.at(train), self.lams_))
             weight = {"sample_weight": rows.weights[test]} if weighted else {}
             offset = None if rows.offset is None else rows.offset[test]
-            judged, wanted = judged_by(self.scoring, model, targets[test], offset)
+            own = copy.copy(model)  # whose coefficients are those of this fold
+            judged, wanted = judged_by(self.scoring, own, targets[test], offset)
             seen = rows.X[test], wanted
-            scores.append(
-                [score_at(scorer, model, judged, r.x, *seen, weight) for r in found.results]
-            )
-        return np.array(scores)
+            return [score_at(scorer, own, judged, r.x, *seen, weight) for r in found.results]
+
+        each = [(n, *fold) for n, fold in enumerate(folds.split(rows.X, targets), 1)]
+        jobs = min(effective_n_jobs(self.n_jobs), len(each))
+        if jobs == 1:
+            return np.array([scored(*fold) for fold in each])
+        # Threads: compiled programs are shared, and let go of Python's lock while they run.
+        with ThreadPoolExecutor(jobs) as pool:
+            waiting = [pool.submit(scored, *fold) for fold in each]
+            try:
+                return np.array([future.result() for future in waiting])
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     @has("predict")
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:

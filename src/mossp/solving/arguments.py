@@ -22,7 +22,7 @@ from mossp._base.validation import MOST_COUNTED, is_choice, positive, whole
 from mossp.methods import METHODS, Method, within_reach
 from mossp.oracles import Oracles
 from mossp.problem import Problem, check_problem, checked_point
-from mossp.result import as_start
+from mossp.result import Result, as_start
 from mossp.schedules import Rule, as_rule
 from mossp.solving.automatic import choose, full_is_cheap, size_of
 from mossp.solving.batches import checked_batch_size
@@ -66,6 +66,7 @@ class Arguments:
     polish: bool
     chosen: str = ""  # what "auto" chose, and why
     first: str = ""  # what it does before that, where full gradients cost little
+    warm: bool = False  # whether x0 is the certified answer to another problem: it is near
     batches: str = ""  # how many rows they have, where that was chosen and is not usual
     exact: bool = False  # whether it ends at KKT points themselves, by its steps or by polishing
 
@@ -86,6 +87,7 @@ def checked(
     dtype = checked_dtype(dtype)
     refuse_tracers(method, schedule, tol, seconds)
     rule = as_rule(schedule)
+    warm = isinstance(x0, Result) and x0.success and starts == 1
     x0 = checked_start(x0)
     if not is_choice(output, OUTPUTS):
         raise ValueError(
@@ -164,6 +166,7 @@ def checked(
         trace=whole("trace", trace, 1),
         polish=bool(polish),
         chosen=chosen,
+        warm=warm,
         batches=batches,
     )
     if chosen and arguments.polish:

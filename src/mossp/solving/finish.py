@@ -34,7 +34,7 @@ def finish(p: Prepared, state: State) -> Result:
     ending = Ending(
         outputs, watch.outputs(record, state.position, "random"), record.lost & ~replaced,
         (record.diverged & ~replaced) | far, early, [*state.notes, *record.notes], start=p.start,
-        polished=a.polish and not p.budget.late,
+        polished=a.polish and not p.budget.late, bounded=state.attempts.bounded,
     )  # fmt: skip
     verdict = judge(
         p.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=fresh_draws(p),

@@ -57,7 +57,9 @@ def before_the_first_step(p: Prepared, state: State) -> State:
         state = polished_early(p, state)
     state = stopped(p, short_way(p, state))
     if relaxes(p, state) and state.ended in (None, Ended.START, Ended.SOLVED):
-        relaxed = p.polishing.relaxed(state.attempts, p.start, observed(p, state))
+        relaxed = p.polishing.relaxed(
+            state.attempts, p.start, observed(p, state), near=p.arguments.warm
+        )
         state = state._replace(attempts=relaxed)
     return stopped(p, state)
 
@@ -224,12 +226,14 @@ def polished_early(p: Prepared, state: State) -> State:
 
     Newton's method would succeed sooner, but stops at the nearest critical point; the steps still
     pass by poor ones then. A convex problem has none, and is tried at once; so is one of
-    predictions under constraints on their means, whose steps confine how far predictions move.
+    predictions under constraints on their means, whose steps confine how far predictions move,
+    and the answer to a problem nearby, as along a path, which is followed to the critical point
+    next to it.
     """
     a, k, given_up = p.arguments, state.k, state.record.given_up
     if not (a.polish and a.chosen and k in p.loop.events.retune_at) or state.ended is not None:
         return state
-    at_once = k == 0 and (p.oracles.convex or p.polishing.confined)
+    at_once = k == 0 and (p.oracles.convex or p.polishing.confined or a.warm)
     if not at_once and not state.record.levels_off(LEVEL):
         return state
     xs = p.watch.outputs(state.record, state.position, "last").x

@@ -52,6 +52,7 @@ class Ending:
     notes: list[str] = dataclasses.field(default_factory=list)
     start: np.ndarray | None = None  # where the run started: the best point of phase one
     polished: bool = False  # and time is left: Newton's direction may be computed
+    bounded: np.ndarray | None = None  # an x that polishing saw not to be on its way to infinity
 
 
 @dataclasses.dataclass
@@ -106,7 +107,8 @@ def judge(
 
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol, relative=True)
     endless = False
-    if success and oracles.finite_sum:
+    seen = ending.bounded is not None and np.array_equal(ending.bounded, ending.outputs.x[best])
+    if success and oracles.finite_sum and not seen:
         endless = leads_to_infinity(oracles, x, one.q, tol, Meter() if ending.polished else None)
     if endless:
         success, ending.diverged[best] = False, True

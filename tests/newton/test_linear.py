@@ -1,0 +1,219 @@
+"""Linear models on the host against the generic path: the same loss as a plain function.
+
+A plain function has no linear structure: its values, gradients and Hessians are those of automatic
+differentiation, and it is polished by products and compiled models.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+import mossp
+from mossp.newton import globalization, hessian, system, working_sets
+from mossp.newton.conjugate import Curvature, conjugate_gradients
+from mossp.newton.hessian import Hessian
+from mossp.newton.meter import Meter
+from mossp.newton.quadratic import minimum
+from mossp.newton.residual import KKT
+from mossp.newton.table import Table
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+N, n, C = 90, 7, 3
+LOSSES = {"logistic": mossp.losses.logistic, "softmax": mossp.losses.softmax}
+FORMS = ("plain", "weights, offset, intercept")
+
+
+@functools.cache
+def rows(sparse):
+    rng = np.random.default_rng(5)
+    A = rng.standard_normal((N, n)) * (rng.random((N, n)) < (0.4 if sparse else 1.0))
+    return scipy.sparse.csr_matrix(A) if sparse else A
+
+
+def dense_rows(sparse):
+    return rows(sparse).toarray() if sparse else rows(sparse)
+
+
+def determined(x, name, form):
+    """x without what the loss does not see: a number added to all intercepts of classes."""
+    if name == "softmax" and form != "plain":
+        x = x.copy()
+        x[-C:] -= x[-C:].mean()
+    return x
+
+
+def posed(name, sparse, form, lam=0.02, plain=False, constraint=None):
+    """(problem, a point): the ready loss, or the same one as a plain function."""
+    rng = np.random.default_rng(1)
+    codes = (C,) if name == "softmax" else ()
+    b = rng.integers(C, size=N) if codes else rng.choice([-1.0, 1.0], N)
+    loss, data, x = LOSSES[name], (rows(sparse), b), rng.standard_normal((n, *codes))
+    reg = mossp.L1(lam)
+    if form != "plain":
+        w, o = rng.uniform(0.2, 2, N), rng.standard_normal((N, *codes))
+        loss, data = mossp.losses.LinearModel(loss, offset=True), (*data, w, o)
+        x, reg = {"coef": x, "intercept": rng.standard_normal(codes)}, mossp.Blocks({"coef": reg})
+    function = (lambda x, batch: loss(x, batch)) if plain else loss
+    return mossp.Problem(function, data, reg, equality=constraint), x
+
+
+def linear(name, sparse, form, dtype=np.float64, **settings):
+    """(KKT, the point as a vector, f by the generic path)."""
+    problem, x = posed(name, sparse, form, **settings)
+    oracles = problem.oracles(x, dtype)
+    vector = oracles.structure.ravel(x, dtype)
+    kkt = KKT(oracles, dtype)
+    assert kkt.linear is not None
+    batch = jax.tree.map(jnp.asarray, problem.source(dtype).arrays)
+    batch = (jnp.asarray(dense_rows(sparse), dtype), *(part[:N] for part in batch[1:]))
+    return kkt, vector, lambda v: problem.loss(oracles.structure.unravel(v), batch)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_derivatives_are_those_of_automatic_differentiation(name, sparse, form):
+    kkt, x, f = linear(name, sparse, form)
+    H = np.asarray(jax.jit(jax.hessian(f))(x))
+    value, gradient = kkt.linear.first_order(x)
+    np.testing.assert_allclose(value, float(f(jnp.asarray(x))), rtol=1e-13)
+    np.testing.assert_allclose(gradient, np.asarray(jax.grad(f)(jnp.asarray(x))), atol=1e-13)
+    S = np.array([0, 2, 3, len(x) - 2, len(x) - 1])
+    np.testing.assert_allclose(kkt.linear.block(x, S), H[np.ix_(S, S)], atol=1e-13)
+    E = np.random.default_rng(0).standard_normal((2, len(x)))
+    np.testing.assert_allclose(kkt.linear.products(x, E), E @ H, atol=1e-13)
+    product, diagonal = kkt.linear.on(x, S)
+    np.testing.assert_allclose(product(E[0, S]), H[np.ix_(S, S)] @ E[0, S], atol=1e-13)
+    np.testing.assert_allclose(diagonal, np.diag(H)[S], atol=1e-13)
+    # Kept predictions are those of the last point, not of another.
+    away = x + 0.1
+    kkt.linear.first_order(away)
+    np.testing.assert_allclose(kkt.linear.products(x, E), E @ H, atol=1e-13)
+
+
+def test_single_precision_is_worked_in_where_it_is_asked_for():
+    with jax.enable_x64(False):
+        kkt, x, f = linear("softmax", True, FORMS[1], np.float32)
+        value, gradient = kkt.linear.first_order(x)
+        np.testing.assert_allclose(value, float(f(jnp.asarray(x))), rtol=1e-5)
+        np.testing.assert_allclose(gradient, np.asarray(jax.grad(f)(jnp.asarray(x))), atol=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_way_ends_at_the_point_of_the_generic_path(name, sparse, form, monkeypatch):
+    """Directly, on working sets, and by conjugate gradients in place of matrices."""
+    problem, x = posed(name, sparse, form)
+    oracles = problem.oracles(x)
+    zero = np.zeros(oracles.structure.size)
+    plain = posed(name, sparse, form, plain=True)[0].oracles(x)
+    assert KKT(plain, zero.dtype).linear is None
+    expected = globalization.polish(plain, zero, 1e-10)
+    assert expected.residual <= 1e-10 and 0 < np.count_nonzero(expected.witness.x) < len(zero)
+    found = {"directly": globalization.polish(oracles, zero, 1e-10)}
+    monkeypatch.setattr(working_sets, "MANY", 2)
+    monkeypatch.setattr(working_sets, "FEWEST", 2)
+    found["working sets"] = working_sets.polish(oracles, zero, 1e-10)
+    monkeypatch.setattr(hessian, "DENSE", 1)
+    found["conjugate gradients"] = globalization.polish(oracles, zero, 1e-10)
+    for way, end in found.items():
+        assert end.improved and end.residual <= 1e-10, way
+        x, other = (determined(e.witness.x, name, form) for e in (end, expected))
+        np.testing.assert_allclose(x, other, atol=1e-8, err_msg=way)
+        np.testing.assert_allclose(end.value, expected.value, rtol=1e-12, err_msg=way)
+
+
+def test_a_support_beyond_matrices_is_found_on_working_sets(monkeypatch):
+    """W outgrows the order of matrices, which l1 on few rows would not in a small test."""
+    problem, x = posed("logistic", True, "plain", lam=1e-3)
+    oracles, zero = problem.oracles(x), np.zeros(n)
+    expected = globalization.polish(oracles, zero, 1e-10)
+    for module, name, value in (
+        (working_sets, "MANY", 2), (working_sets, "FEWEST", 1), (working_sets, "DENSE", 2),
+        (hessian, "DENSE", 2),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    assert np.count_nonzero(expected.witness.x) > 4
+    found = working_sets.polish(oracles, zero, 1e-10)
+    assert found.residual <= 1e-10
+    np.testing.assert_allclose(found.witness.x, expected.witness.x, atol=1e-8)
+
+
+# Constraints ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("coupled", [False, True], ids=["diagonal", "coupled"])
+def test_what_constraints_add_to_the_hessian(coupled):
+    def constraint(x):
+        return x @ x - 1.0 + (x[0] * x[1] if coupled else 0.0)
+
+    kkt, x, _ = linear("logistic", False, "plain", constraint=constraint)
+    E = np.random.default_rng(0).standard_normal((3, n))
+    at = kkt.evaluate(x, np.array([1.5]), 1.0)
+    B = 1.5 * np.asarray(jax.hessian(constraint)(jnp.asarray(x)))
+    H = Hessian(kkt, Meter())
+    np.testing.assert_allclose(H.beside(at, E), E @ B, atol=1e-12)
+    assert (H.diagonal_bend(x, at.q) is None) is coupled
+
+
+# The parts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_a_table_multiplies_as_its_dense_matrix(sparse, ones):
+    A = np.asarray(rows(True).toarray())
+    table = Table(scipy.sparse.csc_array(A) if sparse else A, ones)
+    D = np.column_stack([A, np.ones(N)]) if ones else A
+    rng = np.random.default_rng(2)
+    w, B, R = rng.standard_normal(N), rng.standard_normal((D.shape[1], 2)), rng.random((N, 2))
+    S, T = np.array([1, 4, D.shape[1] - 1]), np.array([0, D.shape[1] - 1])
+    pairs = (
+        (table.times(B), D @ B),
+        (table.transposed(R), D.T @ R),
+        (table.transposed(R[:, 0]), D.T @ R[:, 0]),
+        (table.squares(w), np.diag(D.T * w @ D)),
+        (table.gram(w**2, S), D[:, S].T * w**2 @ D[:, S]),
+        (table.gram(w, S), D[:, S].T * w @ D[:, S]),
+        (table.gram(w, S, T), D[:, S].T * w @ D[:, T]),
+        (table.gram(w**2, S), D[:, S].T * w**2 @ D[:, S]),  # of columns that are kept
+        (table.only(S).times(B[S]), D[:, S] @ B[S]),
+    )
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_conjugate_gradients_stop_at_their_accuracy():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((20, 20))
+    A, b = A @ A.T + np.eye(20), rng.standard_normal(20)
+    for accuracy in (1e-2, 1e-10):
+        x = conjugate_gradients(lambda v: A @ v, np.diag(A), b, accuracy)
+        assert np.linalg.norm(A @ x - b) <= accuracy * np.linalg.norm(b)
+    rough = conjugate_gradients(lambda v: A @ v, np.diag(A), b, 1e-2)
+    assert np.linalg.norm(A @ rough - b) > 1e-10 * np.linalg.norm(b)
+
+
+def test_the_minimum_of_a_quadratic_with_l1_is_the_same_by_both_systems():
+    """Against a long run of proximal gradient steps."""
+    kkt, x, _ = linear("logistic", False, "plain")
+    reg, x = mossp.L1(0.05), x.copy()
+    x[:3] = 0.0
+    w, H = kkt.linear.first_order(x)[1], kkt.linear.block(x, np.arange(n))
+    M = H + 1e-3 * np.eye(n)
+    t, y = 1 / np.linalg.norm(M, 2), x
+    for _ in range(5000):
+        y = np.asarray(reg.prox_h(y - t * (w + M @ (y - x)), t))
+    dense = minimum(reg, x, w, M, t, 1e-12)
+    products = minimum(reg, x, w, Curvature(kkt.linear, x, 1e-3, 1e-12, Meter()), t, 1e-12)
+    np.testing.assert_allclose(dense, y, atol=1e-9)
+    np.testing.assert_allclose(products, y, atol=1e-9)
+    assert system.has_products(kkt)
