@@ -37,13 +37,16 @@ RIDGE = 1e-12  # of M, relative to its largest entry: predictions may not depend
 # nu is multiplied by RAISE, at most RAISES times at once, while models leave more than LEFT of the
 # violation; it is at least FAINT times the gradient.
 RAISES, RAISE, LEFT, FAINT = 8, 4.0, 0.1, 1e-2
-PUSHED = 0.1  # of the way that constraints change along: so much beyond them is rounding of models
+# Of the way that constraints change along, and of the sum of what changes them: so much beyond them
+# is rounding of models.
+PUSHED, ROUNDING = 0.1, 1e-6
+FURTHEST = 64  # times a step that a model was right about
 TRUSTED = 1e-3  # kappa: from here on the curvature of the Lagrangian itself is tried first
 CURVED = 0.1  # of the promised decrease that nu times the violation may be, without a correction
 # nu is lowered LOWERINGS times at most where it is TOO_LARGE times a multiplier: the penalty would
 # otherwise allow for short steps along the constraints only.
 LOWERINGS, TOO_LARGE = 10, 8.0
-SMALL = 1e-8  # of |H|, whose least eigenvalues are rounding
+SMALL = 1e-12  # of |H|, whose least eigenvalues are rounding
 MARGIN = 2.0  # by which nu exceeds the multipliers
 
 
@@ -121,7 +124,22 @@ def taken(search: Search, reach: Reach, model: Model, found: Minimum) -> Evaluat
         reach.kappa *= CHANGE
     elif ratio > GOOD:
         reach.kappa = max(reach.kappa / CHANGE, LEAST)
+        return furthest(search, at, trial)
     return trial if ratio > ENOUGH else None
+
+
+def furthest(search: Search, at: Evaluation, trial: Evaluation) -> Evaluation:
+    """On along a good step while the penalty falls: out of where a row is saturated, M, which has
+    its absolute curvature, leads by short steps only.
+    """
+    size, dx, best = 1.0, trial.x - at.x, trial
+    while size < FURTHEST:
+        size *= 2
+        other = search.evaluate(at.x + size * dx, trial.q, at.t)
+        if not search.penalty(other) < search.penalty(best):
+            break
+        best = other
+    return best
 
 
 def part_that_came(search: Search, at: Evaluation, trial: Evaluation, promised: float) -> float:
@@ -135,8 +153,9 @@ def steered(search: Search, model: Model, q: np.ndarray) -> Minimum:
     penalty.require(FAINT * float(np.linalg.norm(model.w)))
     found = minimum_of(search, model, q)
     for _ in range(RAISES):
-        pushed = float(np.abs(model.at.J @ (found.x - model.at.x)).sum())
-        if model.violated(found.x) <= LEFT * before + PUSHED * pushed:
+        J, d = model.at.J, found.x - model.at.x
+        pushed = PUSHED * np.abs(J @ d) + ROUNDING * (np.abs(J) @ np.abs(d))
+        if model.violated(found.x) <= LEFT * before + float(pushed.sum()):
             break
         penalty.require(RAISE * penalty.nu)
         found = minimum_of(search, model, found.q)
