@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 import mossp
+from mossp.newton import linear_mean as module
 from mossp.newton.hessian import Hessian, _products
 from mossp.newton.linear_mean import LOSS, linear_mean
 from mossp.newton.meter import Meter
@@ -121,8 +122,6 @@ def test_what_is_no_mean_falls_back(monkeypatch):
     """Slopes that are not those of the function as a whole are noticed, and not used."""
     with jax.enable_x64(True):
         oracles = stated(X).oracles(START)
-        from mossp.newton import linear_mean as module  # noqa: PLC0415
-
         honest = module._first
 
         def wrong(*args):

@@ -6,7 +6,7 @@ far from a solution the model is the one above the Lagrangian row by row,
 
     M = sum_i T_i' (|D_i| + kappa |slope_i|) T_i / N
 
-with which no row alone asks for a move beyond 1 / kappa: a trust region in the units of predictions,
+with which no row alone asks for a move beyond 1 / kappa: a trust region in units of predictions,
 whatever those of x are. -g is linearised, h and the linearised constraints are as they are. kappa
 falls where the model was right and rises where it was not. Newton's step takes over where it does
 not move predictions further than that.
@@ -109,9 +109,7 @@ def confined_step(search: Search, reach: Reach, at: Evaluation) -> Evaluation | 
     return None
 
 
-def trusted_step(
-    search: Search, reach: Reach, at: Evaluation, w: np.ndarray
-) -> Evaluation | None:
+def trusted_step(search: Search, reach: Reach, at: Evaluation, w: np.ndarray) -> Evaluation | None:
     """By |H| with all entries and some damping.
 
     Solutions need not be isolated: where multipliers make rows count for nothing, H vanishes along
@@ -165,8 +163,9 @@ def bent(model: Model, found: Minimum, trial: Evaluation) -> float:
 
 
 def furthest(search: Search, at: Evaluation, trial: Evaluation) -> Evaluation:
-    """On along a good step while the penalty falls: out of where a row is saturated, M, which has
-    its absolute curvature, leads by short steps only.
+    """On along a good step while the penalty falls.
+
+    Out of where a row is saturated, M, which has its absolute curvature, leads by short steps only.
     """
     size, dx, best = 1.0, trial.x - at.x, trial
     while size < FURTHEST:

@@ -118,9 +118,7 @@ class Hessian:
         if not oracles.m or not q.any():
             return np.zeros_like(E)
         pair = [np.asarray(a, self.kkt.dtype) for a in (at.x, q)]
-        return in_parts(
-            lambda rows, _: _bends(oracles, *pair, rows), E, self.kkt.dtype, whole=True
-        )
+        return in_parts(lambda rows, _: _bends(oracles, *pair, rows), E, self.kkt.dtype, whole=True)
 
     def columns(self, at: Evaluation, S: np.ndarray) -> np.ndarray:
         """The columns S of H; those that are known at this pair are not formed again."""

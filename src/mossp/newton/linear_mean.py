@@ -203,7 +203,7 @@ class LinearMean:
 
 def linear_mean(oracles: Oracles, number: int) -> LinearMean | None:
     """f, or the constraint of this number, if it is a mean over finite rows by predictions."""
-    source = oracles.source_of(_source_number(oracles, number))
+    source = _source(oracles, number)
     arrays, N = getattr(source, "arrays", None), source.rows
     if arrays is None or N is None or not jax.tree.leaves(arrays):
         return None
@@ -263,6 +263,11 @@ def bare(oracles: Oracles) -> Oracles:
     )
 
 
+def _source(oracles: Oracles, number: int) -> Any:
+    """Of the rows of a mean; finite, for the means that are looked at here."""
+    return oracles.source_of(_source_number(oracles, number))
+
+
 def _source_number(oracles: Oracles, number: int) -> int | None:
     return 0 if number == LOSS else oracles.terms.terms[number].rows
 
@@ -276,13 +281,13 @@ def _leaves(arrays: Any) -> list[Any]:
 
 
 def _cut_of(oracles: Oracles, number: int) -> Cut | None:
-    arrays = oracles.source_of(_source_number(oracles, number)).arrays
+    arrays = _source(oracles, number).arrays
     return cut(_function(oracles, number), whole(oracles.structure), arrays)
 
 
 def _padded(oracles: Oracles, number: int) -> int:
     """The rows of the data on the device, of which the last ones fill them up."""
-    arrays = oracles.source_of(_source_number(oracles, number)).arrays
+    arrays = _source(oracles, number).arrays
     return len(_leaves(arrays)[0])
 
 
@@ -291,7 +296,7 @@ def _rowwise(oracles: Oracles, number: int, x: Vector) -> tuple[Any, tuple[Any, 
     found = _cut_of(oracles, number)
     assert found is not None, "only functions of predictions come here"
     function, structure = _function(oracles, number), oracles.structure
-    source = oracles.source_of(_source_number(oracles, number))
+    source = _source(oracles, number)
     rest = tuple(_leaves(source.arrays)[i] for i in found.rest)
     counts = (jnp.arange(len(_leaves(source.arrays)[0])) < source.N).astype(x.dtype)
 
@@ -323,7 +328,7 @@ def _differentiated(oracles: Oracles, number: int, x: Vector) -> Any:
         c, back = jax.vjp(lambda x: on(x, batch), x)
         return c, jax.vmap(lambda e: back(e)[0])(jnp.eye(len(c), dtype=x.dtype))
 
-    return oracles.source_of(_source_number(oracles, number)).mean(both)
+    return _source(oracles, number).mean(both)
 
 
 @compiled(static_argnums=(1,))
