@@ -8,8 +8,8 @@
 on unit rows with a column of ones. `solve` has its defaults, from x = 0. At lam = 1e-3 the worst
 of criticality, feasibility and complementarity is printed; at lam = 0 the problem is smooth, and
 SciPy's SLSQP and trust-constr solve it too, from the same start, with compiled float64 values and
-gradients from JAX in the same process, all with one thread for BLAS. Seconds are of second calls, the median of three in which
-the solvers take turns (one where a call takes longer than LONG; trust-constr no more than 500
+gradients from JAX in the same process, all with one thread for BLAS. Seconds are of second calls,
+the median of three in which the solvers take turns (one where a call takes longer than LONG; trust-constr no more than 500
 iterations). The ratio is to the better of SciPy's two: the one with the lower F among the feasible,
 the faster where they agree. At some b, lam = 0 has no minimiser; the status says so.
 """
@@ -126,6 +126,9 @@ def trust_constr(smooth: Smooth, x0: np.ndarray) -> np.ndarray:
         ).x
 
 
+PEERS = {"SLSQP": slsqp, "trust-constr": trust_constr}
+
+
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     began = time.perf_counter()
     return function(), time.perf_counter() - began
@@ -144,7 +147,7 @@ def second_calls(functions: dict[str, Callable[[], Any]]) -> dict[str, tuple[Any
 
 
 def compare(
-    name: str, rows: Classes, b: float, limit: float | None
+    name: str, rows: Classes, b: float, limit: float | None, peers: list[str]
 ) -> tuple[float, bool, float, float]:
     """Prints a row; (worst residual, whether F is no higher, the two ratios)."""
     x0, smooth = np.zeros(rows.one.shape[1]), Smooth(rows, b)
@@ -153,14 +156,13 @@ def compare(
         runs = second_calls({
             "sparse": lambda: mossp.solve(sparse, x0, seconds=limit),
             "plain": lambda: mossp.solve(plain, x0, seconds=limit),
-            "SLSQP": lambda: slsqp(smooth, x0),
-            "trust-constr": lambda: trust_constr(smooth, x0),
+            **{peer: lambda peer=peer: PEERS[peer](smooth, x0) for peer in peers},
         })  # fmt: skip
     r, s = runs["sparse"][0], runs["plain"][0]
     theirs = {
         label: Point(smooth.f(x)[0], max(smooth.c(x), 0.0), seconds)
         for label, (x, seconds) in runs.items()
-        if label in ("SLSQP", "trust-constr")
+        if label in peers
     }
     best = better(list(theirs.values()))
     ours = Point(smooth.f(s.x)[0], max(smooth.c(s.x), 0.0), runs["plain"][1])
@@ -172,7 +174,7 @@ def compare(
     print(
         f"{name:<9} {b:4.2f} {r.status.name:<9} {worst:7.1e} {r.fun:12.9f} "
         f"{np.count_nonzero(r.x):4d} | {s.status.name:<9} {shown(ours)} | "
-        f"{shown(theirs['SLSQP'])} | {shown(theirs['trust-constr'])} | {runs['sparse'][1]:7.2f} "
+        f"{' | '.join(map(shown, theirs.values()))} | {runs['sparse'][1]:7.2f} "
         f"{ratios[0]:6.2f} {ratios[1]:6.2f}{'' if no_higher else '  HIGHER'}",
         flush=True,
     )
@@ -196,20 +198,24 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["a9a", "phishing"])
     parser.add_argument("--bounds", nargs="+", type=float, default=BOUNDS)
     parser.add_argument("--limit", type=float, help="seconds of one of our runs; none by default")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     asked = parser.parse_args()
     found = {name: classes(name) for name in asked.names}
     missing = [name for name, rows in found.items() if rows is None]
     if missing:
         sys.exit(f"Set MOSSP_DATA to a folder that has {' and '.join(missing)} (LIBSVM format).")
-    print(f"{'':37}lam = {LAM:g} | {'lam = 0: ours':<38} | {'SLSQP':<27} | {'trust-constr':<27} |"
-          "  lam > 0")  # fmt: skip
+    theirs = "".join(f" | {peer:<27}" for peer in asked.peers)
+    print(f"{'':37}lam = {LAM:g} | {'lam = 0: ours':<38}{theirs} |  lam > 0")
     each = f"{'F':>12} {'viol.':>6} {'s':>7}"
     print(
         f"{'data':<9} {'b':>4} {'status':<9} {'worst':>7} {'F':>12} {'nnz':>4} | "
-        f"{'status':<9} {each} | {each} | {each} | {'s':>7} {'ratio':>6} {'lam=0':>6}"
+        f"{'status':<9} {each}{f' | {each}' * len(asked.peers)} | {'s':>7} {'ratio':>6} "
+        f"{'lam=0':>6}"
     )
     rows = [
-        compare(name, found[name], b, asked.limit) for name in asked.names for b in asked.bounds
+        compare(name, found[name], b, asked.limit, asked.peers)
+        for name in asked.names
+        for b in asked.bounds
     ]
     worst, holds, ratio, plain = zip(*rows, strict=True)
     print(

@@ -6,7 +6,7 @@ far from a solution the model is the one above the Lagrangian row by row,
 
     M = sum_i T_i' (|D_i| + kappa |slope_i|) T_i / N
 
-with which no row alone asks for a move beyond 1 / kappa: a trust region in the units of predictions,
+with which no row alone asks for a move beyond 1 / kappa: a trust region in units of predictions,
 whatever those of x are. -g is linearised, h and the linearised constraints are as they are. kappa
 falls where the model was right and rises where it was not. Newton's step takes over where it does
 not move predictions further than that.
@@ -37,13 +37,20 @@ RIDGE = 1e-12  # of M, relative to its largest entry: predictions may not depend
 # nu is multiplied by RAISE, at most RAISES times at once, while models leave more than LEFT of the
 # violation; it is at least FAINT times the gradient.
 RAISES, RAISE, LEFT, FAINT = 8, 4.0, 0.1, 1e-2
-PUSHED = 0.1  # of the way that constraints change along: so much beyond them is rounding of models
+# Of the way that constraints change along, and of the sum of what changes them: so much beyond them
+# is rounding of models.
+PUSHED, ROUNDING = 0.1, 1e-6
+HALF, RESOLVED = 0.5, 1e-9  # of the residual; of F, that it may rise where the residual halves
+FURTHEST = 64  # times a step that a model was right about
 TRUSTED = 1e-3  # kappa: from here on the curvature of the Lagrangian itself is tried first
-CURVED = 0.1  # of the promised decrease that nu times the violation may be, without a correction
+# Of the promised decrease that nu times the bend of constraints may be, without a correction.
+CURVED = 0.1
 # nu is lowered LOWERINGS times at most where it is TOO_LARGE times a multiplier: the penalty would
 # otherwise allow for short steps along the constraints only.
 LOWERINGS, TOO_LARGE = 10, 8.0
-SMALL = 1e-8  # of |H|, whose least eigenvalues are rounding
+SMALL = 1e-12  # of |H|, whose least eigenvalues are rounding
+# Damping of |H|, in units of the residual: raised up to DAMPINGS times at once.
+DAMPINGS, MORE_DAMPING, LEAST_DAMPING = 4, 10.0, 1e-4
 MARGIN = 2.0  # by which nu exceeds the multipliers
 
 
@@ -84,13 +91,9 @@ def confined_step(search: Search, reach: Reach, at: Evaluation) -> Evaluation | 
     """The first pair at the minimum of a model that lowers the exact penalty as it should."""
     q, w = at.q, at.gradient - at.s_g
     lower_penalty(search, reach, at)
-    if reach.kappa <= TRUSTED:
-        model = Model(at, w, curvature(search, at), at.c)
-        found = steered(search, model, q)
-        if within_reach(search, reach, found.x - at.x):
-            trial = taken(search, reach, model, found)
-            if trial is not None:
-                return trial
+    trial = trusted_step(search, reach, at, w) if reach.kappa <= TRUSTED else None
+    if trial is not None:
+        return trial
     for _ in range(TRIES):
         search.meter.check()
         model = Model(at, w, matrix(search, at, q, reach.kappa), at.c)
@@ -106,6 +109,30 @@ def confined_step(search: Search, reach: Reach, at: Evaluation) -> Evaluation | 
     return None
 
 
+def trusted_step(search: Search, reach: Reach, at: Evaluation, w: np.ndarray) -> Evaluation | None:
+    """By |H| with all entries and some damping.
+
+    Solutions need not be isolated: where multipliers make rows count for nothing, H vanishes along
+    what only these rows see, and what is left of the slope there is no reason to move. A damping
+    that falls with the residual leaves Newton's rate as it is (Li, Fukushima, Qi and Yamashita).
+    """
+    H = proximal.positive(search.hessian.square(at, np.arange(len(at.x))))
+    kappa = reach.kappa
+    for _ in range(DAMPINGS):
+        size = SMALL * float(np.diag(H).max(initial=1.0)) + reach.damping * at.residual
+        model = Model(at, w, H + size * np.eye(len(H)), at.c)
+        found = steered(search, model, at.q)
+        trial = None
+        if within_reach(search, reach, found.x - at.x):
+            trial = taken(search, reach, model, found)
+        if trial is not None:
+            reach.damping = max(reach.damping / CHANGE, LEAST_DAMPING)
+            return trial
+        reach.kappa, reach.damping = kappa, reach.damping * MORE_DAMPING
+    reach.damping = min(reach.damping, 1.0)
+    return None
+
+
 def taken(search: Search, reach: Reach, model: Model, found: Minimum) -> Evaluation | None:
     """The pair at the minimum of a model, if it is good enough; kappa learns from it."""
     reg, penalty, at = search.kkt.regularizer, search.penalty, model.at
@@ -113,15 +140,41 @@ def taken(search: Search, reach: Reach, model: Model, found: Minimum) -> Evaluat
     trial = search.evaluate(found.x, found.q, at.t)
     promised = model.value(reg, at.x, penalty.nu) - model.value(reg, found.x, penalty.nu)
     ratio = part_that_came(search, at, trial, promised)
-    if ratio < GOOD and penalty.nu * trial.violation > CURVED * promised:
+    if ratio < GOOD and penalty.nu * bent(model, found, trial) > CURVED * promised:
         again = corrected(search, model, found, trial)
         if penalty(again) < penalty(trial) or not np.isfinite(trial.residual):
             trial, ratio = again, part_that_came(search, at, again, promised)
+    rise = penalty(trial) - penalty(at)
+    if trial.residual <= HALF * at.residual and rise <= RESOLVED * (1 + abs(at.F)):
+        return trial  # nearer, and what the penalty says is next to rounding
     if ratio < POOR:
         reach.kappa *= CHANGE
     elif ratio > GOOD:
         reach.kappa = max(reach.kappa / CHANGE, LEAST)
+        return furthest(search, at, trial)
     return trial if ratio > ENOUGH else None
+
+
+def bent(model: Model, found: Minimum, trial: Evaluation) -> float:
+    """By how much constraints that matter differ from their linear models: to either side."""
+    left = trial.c - model.c - model.at.J @ (found.x - model.at.x)
+    matters = model.at.is_equality | (found.q != 0) | (trial.c > 0)
+    return float(np.abs(left[matters]).sum())
+
+
+def furthest(search: Search, at: Evaluation, trial: Evaluation) -> Evaluation:
+    """On along a good step while the penalty falls.
+
+    Out of where a row is saturated, M, which has its absolute curvature, leads by short steps only.
+    """
+    size, dx, best = 1.0, trial.x - at.x, trial
+    while size < FURTHEST:
+        size *= 2
+        other = search.evaluate(at.x + size * dx, trial.q, at.t)
+        if not search.penalty(other) < search.penalty(best):
+            break
+        best = other
+    return best
 
 
 def part_that_came(search: Search, at: Evaluation, trial: Evaluation, promised: float) -> float:
@@ -135,8 +188,10 @@ def steered(search: Search, model: Model, q: np.ndarray) -> Minimum:
     penalty.require(FAINT * float(np.linalg.norm(model.w)))
     found = minimum_of(search, model, q)
     for _ in range(RAISES):
-        pushed = float(np.abs(model.at.J @ (found.x - model.at.x)).sum())
-        if model.violated(found.x) <= LEFT * before + PUSHED * pushed:
+        J, d = model.at.J, found.x - model.at.x
+        pushed = PUSHED * np.abs(J @ d) + ROUNDING * (np.abs(J) @ np.abs(d) + np.abs(model.c))
+        at_bound = np.abs(found.q).max(initial=0.0) >= penalty.nu  # else nu is not what keeps it
+        if model.violated(found.x) <= LEFT * before + float(pushed.sum()) or not at_bound:
             break
         penalty.require(RAISE * penalty.nu)
         found = minimum_of(search, model, found.q)
@@ -168,7 +223,7 @@ def corrected(search: Search, model: Model, found: Minimum, trial: Evaluation) -
     """A second-order correction: the constraints with the values that they had at the trial.
 
     Where constraints are curved, a step along their tangent leaves them, and an exact penalty would
-    refuse it however good it is (Maratos).
+    refuse it however good it is (Maratos); so would F where it leads inside of what they allow.
     """
     shifted = model._replace(c=trial.c - model.at.J @ (found.x - model.at.x))
     again = minimum_of(search, shifted, found.q)
@@ -198,13 +253,6 @@ def matrix(search: Search, at: Evaluation, q: np.ndarray, kappa: float) -> np.nd
         M = M + positive_part((bends + bends.T) / 2)
     M[np.diag_indices_from(M)] += RIDGE * max(float(np.diag(M).max(initial=0.0)), RIDGE)
     return M
-
-
-def curvature(search: Search, at: Evaluation) -> np.ndarray:
-    """|H| with all entries, for where models are trusted."""
-    H = proximal.positive(search.hessian.square(at, np.arange(len(at.x)))).copy()
-    H[np.diag_indices_from(H)] += SMALL * float(np.diag(H).max(initial=1.0))
-    return H
 
 
 def above_loss(

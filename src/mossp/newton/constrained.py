@@ -55,7 +55,7 @@ def bounded(A: np.ndarray, b: np.ndarray, lower: np.ndarray, upper: np.ndarray) 
     """argmin q'A q / 2 - b'q between bounds, A positive semidefinite: an active-set method."""
     A = A + RIDGE * max(float(np.abs(A).max(initial=0.0)), np.finfo(float).tiny) * np.eye(len(b))
     q = np.clip(np.zeros(len(b)), lower, upper)
-    free = np.zeros(len(b), bool)
+    free = (q > lower) & (q < upper)
     for _ in range(STEPS):
         target = q.copy()
         if free.any():

@@ -14,13 +14,14 @@ numbers a row, is differentiated. `newton.predictions` finds phi in any function
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mossp._base.programs import compiled
+from mossp._base.programs import ProgramSet, compiled
 from mossp._base.structure import Structure
 from mossp._base.types import Vector
 from mossp.newton.predictions import Cut, cut, is_sparse_rows
@@ -31,6 +32,7 @@ from mossp.regularizers import Zero
 LOSS = -1  # the number of f among the means; constraints have the numbers of their terms
 # Numbers in the second derivatives of all rows, beyond which there are too many predictions.
 MOST_CURVATURES = 2**24
+POINTS = (1.0, 1e-3)  # sizes of points at which it is compared: one must be finite
 
 
 class At(NamedTuple):
@@ -201,7 +203,7 @@ class LinearMean:
 
 def linear_mean(oracles: Oracles, number: int) -> LinearMean | None:
     """f, or the constraint of this number, if it is a mean over finite rows by predictions."""
-    source = oracles.source_of(_source_number(oracles, number))
+    source = _source(oracles, number)
     arrays, N = getattr(source, "arrays", None), source.rows
     if arrays is None or N is None or not jax.tree.leaves(arrays):
         return None
@@ -213,7 +215,38 @@ def linear_mean(oracles: Oracles, number: int) -> LinearMean | None:
     if N * (found.outputs + len(found.direct)) ** 2 > MOST_CURVATURES:
         return None
     table = Table(on_host(_leaves(arrays)[found.table], N), ones=False)
+    if not _agrees(oracles, number, found, table, N):
+        return None
     return LinearMean(oracles, number, found, table, N)
+
+
+# Whether the means of a set of programs are what differentiation finds, by their numbers.
+_agreed: weakref.WeakKeyDictionary[ProgramSet, dict[int, bool]] = weakref.WeakKeyDictionary()
+
+
+def _agrees(oracles: Oracles, number: int, found: Cut, table: Table, N: int) -> bool:
+    """Whether value and slopes at one point are those of the function as a whole.
+
+    By construction they are, if the function is the mean that it should be. Evaluated once for a
+    function: the numbers in it do not change what was found.
+    """
+    known = _agreed.setdefault(oracles.programs, {})
+    if number not in known:
+        plain = bare(oracles)
+        mean = LinearMean(plain, number, found, table, N)
+        known[number] = any(_agrees_at(mean, plain, number, size) for size in POINTS)
+    return known[number]
+
+
+def _agrees_at(mean: LinearMean, oracles: Oracles, number: int, size: float) -> bool:
+    x = size * np.cos(np.arange(1, mean.n + 1) ** 2.0) / np.sqrt(mean.n)
+    ours = mean.values_and_jacobian(x)
+    whole = jax.device_get(_differentiated(oracles, number, np.asarray(x, mean.table.A.dtype)))
+    accuracy = float(np.finfo(mean.table.A.dtype).eps) ** 0.5
+    return all(
+        bool(np.isfinite(b).all()) and np.abs(a - b).max() <= accuracy * (1 + np.abs(b).max())
+        for a, b in zip(ours, (np.asarray(part, np.float64) for part in whole), strict=True)
+    )
 
 
 def whole(structure: Structure) -> Structure:
@@ -230,6 +263,11 @@ def bare(oracles: Oracles) -> Oracles:
     )
 
 
+def _source(oracles: Oracles, number: int) -> Any:
+    """Of the rows of a mean; finite, for the means that are looked at here."""
+    return oracles.source_of(_source_number(oracles, number))
+
+
 def _source_number(oracles: Oracles, number: int) -> int | None:
     return 0 if number == LOSS else oracles.terms.terms[number].rows
 
@@ -243,13 +281,13 @@ def _leaves(arrays: Any) -> list[Any]:
 
 
 def _cut_of(oracles: Oracles, number: int) -> Cut | None:
-    arrays = oracles.source_of(_source_number(oracles, number)).arrays
+    arrays = _source(oracles, number).arrays
     return cut(_function(oracles, number), whole(oracles.structure), arrays)
 
 
 def _padded(oracles: Oracles, number: int) -> int:
     """The rows of the data on the device, of which the last ones fill them up."""
-    arrays = oracles.source_of(_source_number(oracles, number)).arrays
+    arrays = _source(oracles, number).arrays
     return len(_leaves(arrays)[0])
 
 
@@ -258,7 +296,7 @@ def _rowwise(oracles: Oracles, number: int, x: Vector) -> tuple[Any, tuple[Any, 
     found = _cut_of(oracles, number)
     assert found is not None, "only functions of predictions come here"
     function, structure = _function(oracles, number), oracles.structure
-    source = oracles.source_of(_source_number(oracles, number))
+    source = _source(oracles, number)
     rest = tuple(_leaves(source.arrays)[i] for i in found.rest)
     counts = (jnp.arange(len(_leaves(source.arrays)[0])) < source.N).astype(x.dtype)
 
@@ -275,6 +313,22 @@ def _arguments(found: Cut, x: Vector, z: Any) -> Any:
     """u of every row."""
     s = jnp.broadcast_to(x[found.direct], (len(z), len(found.direct)))
     return jnp.concatenate([z, s], axis=1) if len(found.direct) else z
+
+
+@compiled(static_argnums=(1,))
+def _differentiated(oracles: Oracles, number: int, x: Vector) -> Any:
+    """(c, J) of the function as a whole, which is differentiated as any other."""
+    function, structure = _function(oracles, number), oracles.structure
+
+    def on(x: Vector, batch: Any) -> Any:
+        values = jax.tree.leaves(function(structure.unravel(x), batch))
+        return jnp.concatenate([jnp.ravel(v).astype(x.dtype) for v in values])
+
+    def both(batch: Any) -> Any:
+        c, back = jax.vjp(lambda x: on(x, batch), x)
+        return c, jax.vmap(lambda e: back(e)[0])(jnp.eye(len(c), dtype=x.dtype))
+
+    return _source(oracles, number).mean(both)
 
 
 @compiled(static_argnums=(1,))

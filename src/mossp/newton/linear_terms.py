@@ -6,6 +6,7 @@ The others (functions of x alone, means of a network) are differentiated as they
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import jax
@@ -53,7 +54,7 @@ def linear_terms(oracles: Oracles) -> LinearTerms | None:
     """None where no constraint is a mean by predictions."""
     terms = oracles.terms.terms
     ends = np.cumsum([0, *(term.size for term in terms)])
-    places = [np.arange(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    places = [np.arange(a, b) for a, b in itertools.pairwise(ends)]
     found = {
         k: mean
         for k, term in enumerate(terms)

@@ -33,6 +33,7 @@ class Reach:
     """What has been learnt of how far models of means of predictions hold (`newton.confined`)."""
 
     kappa: float = 1.0  # the usual losses bend over a unit of their predictions
+    damping: float = 1e-3  # of |H|, in units of the residual
     lowered: int = 0  # how often nu was
 
 

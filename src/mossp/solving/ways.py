@@ -68,7 +68,9 @@ def worth_more(a: Arguments, oracles: Oracles, first: Result) -> bool:
     if not a.chosen or not a.rule.tuned or first.success:
         return False
     if first.status in FAILED:
-        return True
+        # Newton's method led from the start to where the loss falls for ever: others would, too.
+        proved = first.certificate.is_kkt(first.tol, relative=True)
+        return not (first.status is Status.DIVERGED and first.steps == 0 and proved)
     work = a.steps * a.batch_size * oracles.structure.size
     return first.status in SHORT and not a.limited and oracles.finite_sum and work <= SMALL
 
