@@ -24,14 +24,16 @@ ABOUT: dict[str, Any] = {
     **dict.fromkeys(
         ("parity", "opportunity", "objective", "violation", "rates_margin"), (float, None)
     ),
-    **dict.fromkeys(("sensitive", "choose"), (str, None)),
+    **dict.fromkeys(("sensitive", "choose", "task"), (str, None)),
+    **dict.fromkeys(("prior_", "max_fpr", "min_fpr"), float),
     "seed": (int, None),
     "certificate": {"holds": bool, "tol": float},
     **dict.fromkeys(("scores", "rates"), layout.Each(layout.Each(float, named=True), named=True)),
 }
 FILE = dict.fromkeys(("kind", "loss", "target", "about"), object) | {"features": dict}
 LOGARITHMIC = ("poisson", "gamma", "tweedie")  # losses whose exp(score) is the mean
-LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "quantile", *LOGARITHMIC)
+LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "quantile", *LOGARITHMIC,
+          "partial-auc")  # fmt: skip
 
 
 class ModelError(ValueError):
