@@ -38,7 +38,7 @@ def run(capsys, *arguments):
 
 
 def test_positive_and_unlabelled_rows(capsys):
-    code, out, err = run(
+    code, _, err = run(
         capsys, "fit", "data.csv", "--target", "known", "--exclude", "truth", "--objective", "pu",
         "--prior", TRUTH.mean(), "--no-report", "--out", "m",
     )  # fmt: skip
