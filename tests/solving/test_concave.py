@@ -1,7 +1,7 @@
 """A concave part that is a mean over rows: known answers, honest certificates, what is refused.
 
 With f(x) = mean_i |x - t_i|^2 / 2 and g(x) = lam mean_i |x - r_i|_1 the problem falls apart into
-one for each coordinate. Between neighbouring r_i its slope is x - mean t - lam (2 k - N) / N, with k
+one for each coordinate. Between neighbours r_i its slope is x - mean t - lam (2 k - N) / N, with k
 of the r_i below x: the critical points between kinks are found by trying every k.
 """
 
@@ -167,7 +167,8 @@ def test_samples_without_end_are_judged_by_fresh_ones():
 
     given = mossp.Problem(
         lambda x, rows: 0.5 * jnp.mean(jnp.sum((x - 0.1 * rows) ** 2, axis=1)),
-        mossp.Sampler(rows), concave=lambda x, rows: jnp.mean(jnp.sum(2 * jnp.abs(x + rows), axis=1)),
+        mossp.Sampler(rows),
+        concave=lambda x, rows: 2 * jnp.mean(jnp.sum(jnp.abs(x + rows), axis=1)),
     )  # fmt: skip
     result = mossp.solve(given, START, steps=4000)
     cert = result.certificate

@@ -27,7 +27,8 @@ ABOUT: dict[str, Any] = {
     **dict.fromkeys(
         ("parity", "opportunity", "objective", "violation", "rates_margin"), (float, None)
     ),
-    **dict.fromkeys(("sensitive", "choose"), (str, None)),
+    **dict.fromkeys(("sensitive", "choose", "task"), (str, None)),
+    **dict.fromkeys(("prior_", "max_fpr", "min_fpr"), float),
     "seed": (int, None),
     **dict.fromkeys(("threshold", "scoring"), str),
     **dict.fromkeys(("strength", "nonzeros"), layout.Each(float, named=True)),
@@ -42,7 +43,8 @@ LATER: dict[int, dict[str, Any]] = {  # what later formats have besides
     3: {"offset": (str, None), "id": layout.Each(str), "threshold": (float, None)},
 }
 LOGARITHMIC = ("poisson", "gamma", "tweedie")  # losses whose exp(score) is the mean
-LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "quantile", *LOGARITHMIC)
+LOSSES = ("logistic", "softmax", "huberized-hinge", "squared", "huber", "quantile", *LOGARITHMIC,
+          "partial-auc")  # fmt: skip
 
 
 class ModelError(ValueError):

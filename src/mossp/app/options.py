@@ -43,6 +43,23 @@ Loss = Annotated[
         "tweedie:1.5; else logistic for two classes or text, squared for numbers."
     ),
 ]
+Objective = Annotated[
+    str | None,
+    Option(
+        help="pu: the larger label marks rows known to be positive, the other ones are unlabelled; "
+        "partial-auc: scores for the first part of the ROC curve. Else the loss decides."
+    ),
+]
+Prior = Annotated[
+    float | None,
+    Option(help="With pu, the share of positives among all rows; else it is estimated."),
+]
+MaxFpr = Annotated[
+    float | None, Option(help="With partial-auc, the largest false positive rate; else 0.1.")
+]
+MinFpr = Annotated[
+    float | None, Option(help="With partial-auc, the smallest false positive rate; else 0.")
+]
 Regularizer = Annotated[
     str,
     Option(

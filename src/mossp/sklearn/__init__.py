@@ -2,6 +2,8 @@
 
 - `MoSSPClassifier`: logistic, softmax or huberised hinge loss.
 - `MoSSPRegressor`: squared, Huber, quantile, Poisson, gamma or Tweedie loss.
+- `PUClassifier`: from positive and unlabelled rows.
+- `PartialAUCClassifier`: linear scores for the first part of the ROC curve; `partial_auc`.
 - `PathCV`: either of them, its strength chosen along a path of solutions, one a fold.
 - `SparsePCA`: sparse loadings on the sphere, or orthonormal.
 - `SparseCCA`: sparse, perhaps nonnegative, canonical loadings.
@@ -14,13 +16,18 @@ except ImportError:
 
 from mossp.sklearn.cca import SparseCCA
 from mossp.sklearn.models import MoSSPClassifier, MoSSPRegressor
+from mossp.sklearn.partial_auc import PartialAUCClassifier, partial_auc
 from mossp.sklearn.pca import SparsePCA
+from mossp.sklearn.positive import PUClassifier
 from mossp.sklearn.search import PathCV
 
 __all__ = [
     "MoSSPClassifier",
     "MoSSPRegressor",
+    "PUClassifier",
+    "PartialAUCClassifier",
     "PathCV",
     "SparseCCA",
     "SparsePCA",
+    "partial_auc",
 ]

@@ -86,7 +86,9 @@ def loss_of(given: Any, task: Task, classes: Any = None) -> Predictive:
     if isinstance(loss, str) and loss.partition(":")[0].strip() not in losses.NAMES:
         naming.find(loss, dict.fromkeys(task.losses), "loss")  # tells those that are right here
     found = losses.named(loss) if isinstance(loss, str) else loss
-    if not isinstance(found, tuple(losses.NAMES[name] for name in task.losses)):
+    ready = tuple(losses.NAMES[name] for name in task.losses)
+    of_its_own = isinstance(found, Predictive) and isinstance(getattr(found, "loss", None), ready)
+    if not (isinstance(found, ready) or of_its_own):
         raise ValueError(
             f"{task.estimator} takes the losses {', '.join(task.losses)}, but {given!r} was given."
         )
@@ -134,10 +136,12 @@ def constraints_of(params: Parameters, rows: Rows) -> dict[str, Any]:
         "classes": rows.outputs, "extended": params["constrain_intercept"], "on_data": on_data,
         "arrays": 3 if rows.offset is None else 4,
     }  # fmt: skip
-    return {
-        "equality": constraint_of(params["equality"], "=", **common),
-        "inequality": constraint_of(params["inequality"], "<=", **common),
-    }
+    inequality: Any = constraint_of(params["inequality"], "<=", **common)
+    if "beside" in params:  # of the model's own, by name
+        given = inequality if isinstance(inequality, dict) else {"given": inequality}
+        given = {name: part for name, part in given.items() if part is not None}
+        inequality = {**given, **params["beside"]}
+    return {"equality": constraint_of(params["equality"], "=", **common), "inequality": inequality}
 
 
 def start_of(params: Parameters, rows: Rows, start: PyTree | None) -> PyTree:

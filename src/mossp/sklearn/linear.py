@@ -8,10 +8,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from mossp.result import Result
 from mossp.sklearn.answers import coefficients_of, set_result
 from mossp.sklearn.captured import rows_before_folds, warn_of_captured
 from mossp.sklearn.paths import solution
-from mossp.sklearn.rows import checked_matrix, checked_offset, checked_rows
+from mossp.sklearn.rows import Rows, checked_matrix, checked_offset, checked_rows
 from mossp.sklearn.streams import Streaming
 
 # The docstrings of both models from their second parameter on, written once.
@@ -161,10 +162,18 @@ class LinearEstimator(Streaming, BaseEstimator):
         rows = checked_rows(self, X, y, sample_weight, sensitive, offset)
         warn_of_captured(vars(self), rows_before_folds())
         start = coefficients_of(self) if self.warm_start else None
-        result = solution(vars(self), rows.balanced(), start)
+        rows = rows.balanced()
+        result = self._solved(self._parameters(rows), rows, start)
         self._online = self._state = None  # a stream begins anew
         set_result(self, result, rows)
         return self
+
+    def _parameters(self, rows: Rows) -> dict[str, Any]:
+        """What the problem on these rows is made from: the parameters, and what follows of them."""
+        return dict(vars(self))
+
+    def _solved(self, params: dict[str, Any], rows: Rows, start: Any) -> Result:
+        return solution(params, rows, start)
 
     def _scores(self, X: Any, offset: Any = None) -> np.ndarray:
         check_is_fitted(self, "coef_")

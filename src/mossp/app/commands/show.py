@@ -28,6 +28,12 @@ def described(model: Any) -> list[str]:
     target = f" of {model.target}" if model.target else ""
     regularizer = f", regulariser {about['regularizer']}" if "regularizer" in about else ""
     lines = [f"A {model.kind}{target}, loss {model.loss}{regularizer}"]
+    if about.get("task") == "pu":
+        share = f", a share {about['prior_']:.3g} of them positive" if "prior_" in about else ""
+        lines.append(f"from positive and unlabelled rows{share}")
+    if "max_fpr" in about:
+        ends = f"{about.get('min_fpr', 0.0):g} to {about['max_fpr']:g}"
+        lines.append(f"for false positive rates from {ends}")
     for kind in ("equality", "inequality"):
         lines += [f"{kind}: {text}" for text in about.get(kind, ())]
     if about.get("units") == "data" and (about.get("equality") or about.get("inequality")):

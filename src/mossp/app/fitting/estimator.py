@@ -10,16 +10,17 @@ import numpy as np
 from mossp._base.units import Units
 from mossp.app.features import Features
 from mossp.app.fitting.request import Request
+from mossp.app.fitting.rows import PARTIAL_AUC, PU
 from mossp.expressions import parse
 from mossp.fairness import DemographicParity, EqualOpportunity
 from mossp.regularizers import names
-from mossp.sklearn import MoSSPClassifier, MoSSPRegressor
+from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PartialAUCClassifier, PUClassifier
 from mossp.sklearn.choosing import BEST, checked_choice
 
 
 def estimator_of(
     request: Request, features: Features, loss: str, classes: bool, count: int
-) -> MoSSPClassifier | MoSSPRegressor:
+) -> MoSSPClassifier | MoSSPRegressor | PartialAUCClassifier:
     """The estimator, its constraints read against the names of the features."""
     several = count if classes and count > 2 else None
     names.find(request.regularizer)
@@ -74,6 +75,17 @@ def estimator_of(
         "random_state": request.seed,
         "tol": request.tol,
     }
+    if request.objective == PU:
+        return PUClassifier(request.prior, **settings)
+    if request.objective == PARTIAL_AUC:
+        taken = set(PartialAUCClassifier().get_params())
+        kept = {name: value for name, value in settings.items() if name in taken}
+        ends = {
+            name: value
+            for name in ("max_fpr", "min_fpr")
+            if (value := getattr(request, name)) is not None
+        }
+        return PartialAUCClassifier(**ends, **kept)
     if classes:
         return MoSSPClassifier(**settings, class_weight="balanced" if request.balanced else None)
     if request.balanced:

@@ -37,6 +37,7 @@ from mossp.sklearn.promises import bounds_of, rates_on
 FOLDS = 5
 # What the own loss of a model is called as a score.
 SCORED = {"logistic": "log loss", "softmax": "log loss", "squared": "R²"}
+RANGE = ("prior_", "max_fpr", "min_fpr")  # numbers of a task that a model tells
 
 
 class Fitted(NamedTuple):
@@ -202,6 +203,8 @@ def as_model(
             "parity": request.parity,
             "opportunity": request.opportunity,
             "sensitive": request.sensitive,
+            "task": request.objective,
+            **{name: float(getattr(estimator, name)) for name in RANGE if hasattr(estimator, name)},
             "certificate": {
                 k: v if isinstance(v, bool) else float(v) for k, v in certificate.items()
             },

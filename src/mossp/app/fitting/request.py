@@ -14,6 +14,10 @@ class Request:
     train: options.TrainFile
     target: options.Target = None
     loss: options.Loss = None
+    objective: options.Objective = None
+    prior: options.Prior = None
+    max_fpr: options.MaxFpr = None
+    min_fpr: options.MinFpr = None
     offset: options.Offset = None
     regularizer: options.Regularizer = "l1"
     choose: options.Choose = "best"
@@ -120,4 +124,6 @@ class Request:
     @property
     def chooses_strength(self) -> bool:
         """Whether the strength of the regulariser is left open."""
+        if self.objective is not None:  # folds have no labels to score with, or another measure
+            return False
         return ":" not in self.regularizer and self.regularizer != "none"

@@ -18,6 +18,7 @@ from mossp.app.fitting.request import Request
 from mossp.app.tables import Table, TableError
 from mossp.sklearn.promises import bounds_of
 
+PU, PARTIAL_AUC = OBJECTIVES = ("pu", "partial-auc")
 CLASSIFICATION = ("logistic", "huberized-hinge", "softmax")
 FEW_CLASSES = 2  # different numbers that are taken for classes, where no loss says more
 NUMBERED = re.compile(r"\bx\s*\[\s*[-:\d]")  # a coefficient by number, in a constraint
@@ -47,6 +48,9 @@ class Sample(NamedTuple):
 
 def loss_and_kind(request: Request, table: Table, y: np.ndarray) -> tuple[str, bool]:
     """(the loss, whether it is of classes): as asked, or as the target suggests."""
+    check_objective(request, y)
+    if request.objective is not None:
+        return (request.loss or "logistic") if request.objective == PU else PARTIAL_AUC, True
     if request.loss is not None:
         naming.find(request.loss, losses.NAMES, "loss")
         name = request.loss.partition(":")[0].strip()
@@ -54,6 +58,31 @@ def loss_and_kind(request: Request, table: Table, y: np.ndarray) -> tuple[str, b
     if y.dtype.kind in "Ub" or len(np.unique(y)) <= FEW_CLASSES:
         return "logistic", True
     return "squared", False
+
+
+def check_objective(request: Request, y: np.ndarray) -> None:
+    """Raise ValueError where an objective does not suit the target or the other options."""
+    if request.objective is None:
+        for option in ("prior", "max_fpr", "min_fpr"):
+            if getattr(request, option) is not None:
+                kind = PU if option == "prior" else PARTIAL_AUC
+                name = option.replace("_", "-")
+                raise ValueError(f"--{name} is for --objective {kind}: give that as well.")
+        return
+    naming.find(request.objective, dict.fromkeys(OBJECTIVES), "objective")
+    if len(np.unique(y)) != 2:
+        raise ValueError(
+            f"--objective {request.objective} needs a target of two classes, but it has "
+            f"{len(np.unique(y))}."
+        )
+    if request.objective == PARTIAL_AUC:
+        for option in ("loss", "offset", "rate", "prior"):
+            if getattr(request, option) is not None:
+                raise ValueError(f"--objective {PARTIAL_AUC} takes no --{option}: leave it out.")
+    elif request.max_fpr is not None or request.min_fpr is not None:
+        raise ValueError(f"--max-fpr and --min-fpr are for --objective {PARTIAL_AUC}.")
+    if request.balanced:
+        raise ValueError(f"--objective {request.objective} takes no --balanced: leave it out.")
 
 
 def as_classes(y: np.ndarray) -> np.ndarray:

@@ -6,20 +6,21 @@ from typing import Any
 
 import numpy as np
 import sklearn.metrics
+from sklearn.base import is_classifier
 
 from mossp import losses
 from mossp._base.printing import short
 from mossp.app.fitting.decisions import decided
 from mossp.app.fitting.rows import Sample
 from mossp.fairness import selection_rates
-from mossp.sklearn import MoSSPClassifier
+from mossp.sklearn import PartialAUCClassifier, partial_auc
 from mossp.sklearn.formulation import REGRESSION, loss_of
 
 
 def score(estimator: Any, given: Sample, threshold: float | None = None) -> dict[str, float]:
     """What is usually asked of such a model, on these rows."""
     metrics, y = sklearn.metrics, given.y
-    if not isinstance(estimator, MoSSPClassifier):
+    if not is_classifier(estimator):
         predicted = estimator.predict(given.X, given.offset)
         found = {
             "R²": metrics.r2_score(y, predicted) if len(y) > 1 else np.nan,
@@ -59,6 +60,9 @@ def score(estimator: Any, given: Sample, threshold: float | None = None) -> dict
         if len(areas) == 1:
             ((_, truth, margins),) = one_against_rest(estimator, given)
             found["average precision"] = metrics.average_precision_score(truth, margins)
+    if isinstance(estimator, PartialAUCClassifier) and len(np.unique(y)) == 2:
+        scores = estimator.decision_function(given.X)
+        found["partial AUC"] = partial_auc(y, scores, estimator.max_fpr, estimator.min_fpr)
     if hasattr(estimator, "predict_proba"):
         probabilities = estimator.predict_proba(given.X, given.offset)
         found["log loss"] = metrics.log_loss(y, probabilities, labels=estimator.classes_)

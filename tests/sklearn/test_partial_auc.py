@@ -1,0 +1,106 @@
+"""Partial AUC: the surrogate against sums over all pairs, the measure against scikit-learn's."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import mossp
+from mossp.sklearn import PartialAUCClassifier, partial_auc
+from mossp.sklearn.partial_auc import above, smoothed_top
+
+RNG = np.random.default_rng(2)
+N = 300
+X = RNG.normal(size=(N, 4))
+Y = (X[:, 0] - 0.5 * X[:, 1] + 0.8 * RNG.normal(size=N) > 1).astype(int)
+
+
+def test_pairs_by_sorting_are_those_one_by_one():
+    with jax.enable_x64(True):
+        m, n, u = RNG.normal(size=17), RNG.normal(size=23), RNG.random(17)
+        u /= u.sum()
+        pairs = np.maximum(1 - m[:, None] + n, 0) ** 2
+        m, n, u = map(jnp.asarray, (m, n, u))
+        np.testing.assert_allclose(above(m, n, u), u @ pairs, rtol=1e-12)
+        # Its derivative, along a direction in both.
+        a, b = RNG.normal(size=17), RNG.normal(size=23)
+        slope = jax.jvp(lambda m, n: above(m, n, u), (m, n), (jnp.asarray(a), jnp.asarray(b)))[1]
+        by_hand = np.asarray(u) @ (2 * np.maximum(1 - np.asarray(m)[:, None] + np.asarray(n), 0)
+                                   * (b - a[:, None]))  # fmt: skip
+        np.testing.assert_allclose(slope, by_hand, rtol=1e-10)
+
+
+def test_the_smoothed_top_is_near_the_mean_of_the_largest():
+    with jax.enable_x64(True):
+        G, v = jnp.asarray(RNG.random(50)), jnp.full(50, 1 / 50)
+        sharp = np.sort(G)[-10:].sum() / 50
+        f = lambda G: smoothed_top(G, v, 0.2, 1e-3)  # noqa: E731
+        assert abs(f(G) - sharp) < 1e-3
+        e = jnp.asarray(RNG.normal(size=50))
+        smooth = lambda G: smoothed_top(G, v, 0.2, 0.1)  # noqa: E731
+        bend = (jax.grad(smooth)(G + 1e-5 * e) - jax.grad(smooth)(G - 1e-5 * e)) / 2e-5
+        np.testing.assert_allclose(jax.hessian(smooth)(G) @ e, bend, rtol=1e-4, atol=1e-8)
+
+
+def test_the_measure_is_scikit_learns():
+    scores = X[:, 0] + 0.3 * RNG.normal(size=N)
+    scores[:40] = np.round(scores[:40])  # ties
+    np.testing.assert_allclose(partial_auc(Y, scores), roc_auc_score(Y, scores), rtol=1e-12)
+    standardised = roc_auc_score(Y, scores, max_fpr=0.2)  # McClish: (1 + (A - a) / (b - a)) / 2
+    area = 0.2 * partial_auc(Y, scores, max_fpr=0.2)
+    np.testing.assert_allclose((1 + (area - 0.02) / (0.2 - 0.02)) / 2, standardised, rtol=1e-12)
+    parts = 0.2 * partial_auc(Y, scores, 0.2), 0.3 * partial_auc(Y, scores, 0.5, 0.2)
+    np.testing.assert_allclose(sum(parts), 0.5 * partial_auc(Y, scores, 0.5), rtol=1e-12)
+
+
+def test_the_answer_is_the_minimum_of_the_surrogate():
+    model = PartialAUCClassifier(0.2, regularizer="ridge", lam=0.1).fit(X, Y)
+    assert model.result_.success
+
+    def objective(w):
+        """Over all pairs, with its smoothing by a one-dimensional search."""
+        G = np.mean(np.maximum(1 - (X[Y == 1] @ w)[:, None] + X[Y == 0] @ w, 0) ** 2, axis=0)
+        top = lambda t: 0.2 * t + np.mean(0.05 * np.logaddexp(0, (G - t) / 0.05))  # noqa: E731
+        found = scipy.optimize.minimize_scalar(top, bracket=(0, G.max()), tol=1e-12)
+        return found.fun / 0.2 + mossp.Ridge(0.1)(w)
+
+    best = scipy.optimize.minimize(objective, np.zeros(4), method="BFGS", tol=1e-9)
+    np.testing.assert_allclose(model.coef_[0], best.x, atol=1e-4)
+    np.testing.assert_allclose(
+        model.surrogate_ + 0.05 * np.sum(model.coef_**2), best.fun, atol=1e-7
+    )
+    assert model.partial_auc_ == partial_auc(Y, X @ model.coef_[0], 0.2)
+    np.testing.assert_allclose(np.mean(model.predict(X)[Y == 0]), 0.2, atol=2 / N)
+
+
+def test_a_range_sparse_rows_and_a_constraint():
+    model = PartialAUCClassifier(0.3, 0.1, inequality="x[0] <= 0.5", lam=0.01).fit(X, Y)
+    assert model.result_.success and model.coef_[0, 0] <= 0.5 + 1e-9
+    sparse = PartialAUCClassifier(0.3, 0.1, inequality="x[0] <= 0.5", lam=0.01)
+    sparse.fit(scipy.sparse.csr_matrix(X), Y)
+    np.testing.assert_allclose(sparse.coef_, model.coef_, atol=1e-6)
+    mean = mossp.Expected(lambda x, batch: jnp.mean(batch[0] @ x) - 1.0)
+    assert PartialAUCClassifier(0.3, inequality=mean).fit(X, Y).result_.success
+
+
+def test_wrong_input_gets_a_sentence():
+    with pytest.raises(ValueError, match="0 <= min_fpr < max_fpr <= 1"):
+        PartialAUCClassifier(0.1, 0.2).fit(X, Y)
+    with pytest.raises(TypeError, match="max_fpr must be a number"):
+        PartialAUCClassifier("much").fit(X, Y)
+    with pytest.raises(ValueError, match="delta must be positive"):
+        PartialAUCClassifier(delta=0.0).fit(X, Y)
+    with pytest.raises(ValueError, match="Only binary"):
+        PartialAUCClassifier().fit(X, np.arange(N) % 3)
+
+
+@pytest.mark.slow
+@parametrize_with_checks([PartialAUCClassifier()])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
