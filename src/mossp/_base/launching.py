@@ -11,16 +11,17 @@ import atexit
 import contextlib
 import sys
 import threading
+import time
 from typing import Any, NamedTuple
 
 import jax
 
-from mossp._base.crew import LOST, SIGNS
+from mossp._base.crew import LOST
 
 HEARTBEAT = 10  # seconds without a sign of life after which a process is taken for dead
-END = "mossp/end"  # a key that a process sets for itself when it ends
-WAITING = 30 * 24 * 3600 * 1000  # milliseconds
-LEAVING = 2.0  # seconds
+# Signs of life, by which the sentence comes so many seconds before JAX's own end.
+ALIVE, LEFT, SIGN, BEFORE = "mossp/alive/", "left", 1.0, 4
+LEAVING = 2 * SIGN
 
 
 class Processes(NamedTuple):
@@ -79,9 +80,9 @@ def distributed(
         heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=heartbeat,
         initialization_timeout=timeout,
     )  # fmt: skip
-    watching = threading.Thread(target=watch, name="mossp-watches", daemon=True)
-    watching.start()
-    atexit.register(leave, watching)  # before JAX takes its leave
+    watch = Watch(max(heartbeat - BEFORE, heartbeat / 2))
+    watch.start()
+    atexit.register(watch.leave)  # before JAX takes its leave
     return Processes(jax.process_index(), jax.process_count())
 
 
@@ -93,20 +94,60 @@ def launcher_found() -> bool:
     return any(kind.is_env_present() for kind in usual)
 
 
-def watch() -> None:
-    """Wait for this process's own end: the wait fails when the first process, or the run, does."""
-    try:
-        client().blocking_key_value_get(f"{END}/{jax.process_index()}", WAITING)
-    except Exception as error:
-        if any(sign in str(error) for sign in SIGNS):
-            print(LOST, file=sys.stderr, flush=True)
+class Watch(threading.Thread):
+    """Gives signs of life, and says when another process gives none any more.
+
+    JAX does so as well, and ends this process then by an abort: the sentence must come before.
+    """
+
+    def __init__(self, patience: float) -> None:
+        super().__init__(name="mossp-watches", daemon=True)
+        self.patience = patience
+        self.ended = threading.Event()
+        self.seen: dict[str, tuple[str, float]] = {}  # the last sign of each process, and when
+
+    def run(self) -> None:
+        turn = 0
+        while not self.ended.is_set():
+            turn += 1
+            try:
+                silent = self.silent(turn)
+            except Exception:  # the first process, which all others speak to, is gone
+                if not self.ended.is_set():
+                    print(LOST, file=sys.stderr, flush=True)
+                return
+            if silent:
+                print(
+                    f"mossp: process {silent} of this run has given no sign of life for "
+                    f"{self.patience:.0f} s. {LOST.removeprefix('mossp: ').capitalize()}",
+                    file=sys.stderr, flush=True,
+                )  # fmt: skip
+                return
+            self.ended.wait(SIGN)
+
+    def silent(self, turn: int) -> str:
+        """The number of a process without a sign of life; "" where there is none."""
+        tell(str(turn))
+        now, me = time.monotonic(), str(jax.process_index())
+        for key, sign in client().key_value_dir_get(ALIVE):
+            number = key.rsplit("/", 1)[1]
+            before, when = self.seen.get(number, ("", now))
+            if sign != before:
+                self.seen[number] = sign, now
+            elif number != me and sign != LEFT and now - when > self.patience:
+                return number
+        return ""
+
+    def leave(self) -> None:
+        """At the end of the process, which the thread would not survive."""
+        self.ended.set()
+        with contextlib.suppress(Exception):  # where the run is lost there is nobody to tell
+            tell(LEFT)
+        self.join(LEAVING)
 
 
-def leave(watching: threading.Thread) -> None:
-    """Let the thread that waits come to its end, which it would not survive later."""
-    with contextlib.suppress(Exception):  # where the run is lost there is nobody to tell
-        client().key_value_set(f"{END}/{jax.process_index()}", "now")
-    watching.join(LEAVING)
+def tell(sign: str) -> None:
+    client().key_value_set(f"{ALIVE}{jax.process_index()}", sign, allow_overwrite=True)
 
 
 def client() -> Any:

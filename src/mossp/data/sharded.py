@@ -24,9 +24,10 @@ from mossp._base import crew
 from mossp._base.device import on_device
 from mossp._base.printing import counted
 from mossp._base.types import PyTree
+from mossp.data.agreement import agreed_forms
 from mossp.data.blocks import OnDiskRows, Shape
 from mossp.data.finite import Finite, places_of_some
-from mossp.data.forms import Dense, Form, HostRows, Sparse, row_bytes
+from mossp.data.forms import Dense, HostRows, Sparse, row_bytes
 from mossp.data.memory import Memory, Part
 from mossp.data.on_disk import HELD, OnDisk
 from mossp.data.protocol import Source
@@ -87,49 +88,16 @@ class Sharded(Source):
             )
         ends = np.linspace(0, storage.rows, len(devices) + 1).astype(int)
         self.parts = [Part(storage, int(a), int(b)) for a, b in itertools.pairwise(ends)]
-        self.length, self.forms = self._agreed()
+        longest = max(part.rows for part in self.parts)
+        own = block_length(storage) if on_disk else padded_length(longest)
+        self.length = int(crew.listed([own], mesh).max())
+        self.forms = agreed_forms(storage, self.parts, self.length, mesh)
         every = crew.listed([storage.rows], mesh)[:, 0].astype(np.int64)
         self._rows, me = int(every.sum()), jax.process_index()
         self.first = int(every[:me].sum())  # the number of this process's first row among all
         self.readers = [Reader(part, access, self.length, self.forms) for part in self.parts]
         self._own = Reader(storage, access, self.length, self.forms)
         self._placed: dict[Any, crew.Divided] = {}
-
-    def _agreed(self) -> tuple[int, tuple[Form, ...]]:
-        """The length of blocks and the forms of rows that fit all processes."""
-        longest = max(part.rows for part in self.parts)
-        own = block_length(self.storage) if self.on_disk else padded_length(longest)
-        length = int(crew.listed([own], self.mesh_used).max())
-        forms = self.storage.forms(length)
-        agreed: list[Form] = []
-        about = [kind_of(form) for form in forms]
-        digest = hashlib.sha256(repr((about, str(self.storage.treedef))).encode()).digest()
-        seen = crew.listed([int.from_bytes(digest[:6], "big")], self.mesh_used)
-        if (seen != seen[0]).any():
-            raise ValueError(
-                "The processes have rows of different kinds: give each of them the same arrays, "
-                f"with the same columns and types; this one has {about}."
-            )
-        for leaf, form in enumerate(forms):
-            if isinstance(form, Dense):
-                agreed.append(form)
-                continue
-            width = int(crew.listed([form.width], self.mesh_used).max())
-            own_form = self._sparse(leaf, form, width, length)
-            most = [own_form.columns, own_form.further, own_form.segments]
-            columns, further, segments = crew.listed(most, self.mesh_used).max(axis=0).astype(int)
-            shape = int(columns), form.dtype, width, int(further), int(segments)
-            agreed.append(Sparse(*shape))
-        return length, tuple(agreed)
-
-    def _sparse(self, leaf: int, form: Sparse, width: int, length: int) -> Sparse:
-        """The form of sparse rows with this width; the most of all devices."""
-        found = []
-        for part in self.parts:
-            counts = part.entry_counts(leaf)
-            found.append(Sparse.of(counts, form.columns, form.dtype, length, width))
-        most = [max(getattr(f, name) for f in found) for name in ("further", "segments")]
-        return Sparse(form.columns, form.dtype, width, *most)
 
     def __reduce__(self) -> Any:
         return _again, (self.storage.reopened(), self.access, self.on_disk)
@@ -164,7 +132,7 @@ class Sharded(Source):
         steps = self.most_held(32)
         return (
             f"divided between {who}, mini-batches from all of them, exchanged for up to {steps:,} "
-            "steps at once"
+            "steps of 32 rows at once"
         )
 
     @property
@@ -357,11 +325,6 @@ class Sharded(Source):
 
     def batches(self, draws: PyTree, batch_size: int) -> PyTree:
         return self.shape.rows(draws)
-
-
-def kind_of(form: Form) -> tuple[Any, ...]:
-    """What must agree between processes."""
-    return ("sparse", form.dtype) if isinstance(form, Sparse) else (form.shape, form.dtype)
 
 
 def _again(made: tuple[Any, ...], access: str, on_disk: bool) -> Sharded:

@@ -139,7 +139,7 @@ def solve(
         resume=resume, trace=trace, polish=polish, starts=starts,
     )  # fmt: skip
     callers = bool(jax.config.read("jax_enable_x64"))
-    with jax.enable_x64(arguments.dtype == np.float64), crew.at_work(arguments.oracles.mesh):
+    with jax.enable_x64(arguments.dtype == np.float64):
         return best_way(arguments, lambda a: solve_once(problem, a, callers)[0])
 
 
@@ -157,7 +157,7 @@ def solve_once(
     problem: Problem, arguments: Arguments, callers_x64: bool, variants: Variants | None = None
 ) -> tuple[Result, State]:
     """One solve, from checked arguments to a result and the state that it is made from."""
-    with Interrupt() as interrupt:
+    with Interrupt() as interrupt, crew.at_work(arguments.oracles.mesh):
         prepared = prepare(
             problem, arguments, interrupt=interrupt, callers_x64=callers_x64, variants=variants
         )
