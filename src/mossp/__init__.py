@@ -5,13 +5,15 @@ min  E[f(x, xi)] + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 
 from mossp import constraints, examples, losses, moreau, rates, schedules, smoothing
 from mossp._base.archive import CheckpointError
+from mossp._base.crew import ProcessLost
 from mossp._base.disk import cache
+from mossp._base.launching import distributed
 from mossp.certificates.certificate import Certificate
 from mossp.certificates.feasibility import restore
 from mossp.certificates.gradients import check_gradients
 from mossp.certificates.stationarity import stationarity
 from mossp.constants import Constants
-from mossp.data import OnDisk, Sampler, Stream
+from mossp.data import OnDisk, Sampler, Sharded, Stream
 from mossp.estimators import (
     SVRG,
     Full,
@@ -116,12 +118,14 @@ __all__ = [
     "PlusRidge",
     "Polyak",
     "Problem",
+    "ProcessLost",
     "Progress",
     "Recursive",
     "Regularizer",
     "Result",
     "Ridge",
     "Sampler",
+    "Sharded",
     "Status",
     "Stream",
     "TransformedL1",
@@ -136,6 +140,7 @@ __all__ = [
     "check_regularizer",
     "compare",
     "constraints",
+    "distributed",
     "estimate_constants",
     "examples",
     "from_numpy",

@@ -107,6 +107,12 @@ class Oracles(eqx.Module):
         return same and self.programs is other.programs and self.numbers() == other.numbers()
 
     @property
+    def mesh(self) -> Any:
+        """The devices that rows are divided between; None where they are not."""
+        each = (source.mesh for source in (self.source, *self.others))
+        return next((mesh for mesh in each if mesh is not None), None)
+
+    @property
     def reads(self) -> bool:
         """Whether rows are read while programs run, which may fail."""
         return any(source.reads for source in (self.source, *self.others))

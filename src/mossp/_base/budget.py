@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
+from mossp._base import crew
 from mossp._base.interrupt import Interrupt
 
 PRODUCT = 2  # gradients that a Hessian-vector product counts as: it is one, differentiated
@@ -93,15 +94,18 @@ class Budget:
         >>> round(Budget(limit=100.0).within(0.5).limit)
         50
         """
+        if self.limit == math.inf:
+            return self
         now = self.seconds()
         return dataclasses.replace(self, limit=now + part * (self.limit - now))
 
     def seconds(self) -> float:
-        return self.clock.seconds()
+        """As the first of all processes has them, where there are several."""
+        return crew.of_first(self.clock.seconds())
 
     @property
     def late(self) -> bool:
-        return self.seconds() >= self.limit
+        return self.limit < math.inf and self.seconds() >= self.limit
 
     @property
     def received(self) -> bool:

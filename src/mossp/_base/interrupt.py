@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
+from mossp._base import crew
+
 Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.signal returns
 
 # Seconds after which a signal that nobody has looked at is answered, and after which a second one
@@ -31,6 +33,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.noted: str | None = None  # the name of the first signal
+        self.agreed: str | None = None  # what the run ends by
         self.looked_at = False  # by the run, which ends then
         self.stopped = False  # whether a callback asked for an end
         self._before: dict[int, Handler] = {}
@@ -38,9 +41,11 @@ class Interrupt:
 
     @property
     def received(self) -> str | None:
-        """The name of the signal, for the run."""
-        self.looked_at = self.looked_at or self.noted is not None
-        return self.noted
+        """The name of the signal, for the run; of several processes, if any of them has one."""
+        if self.agreed is None and crew.of_any(self.noted is not None):
+            self.agreed = self.noted or "a signal to another process"
+        self.looked_at = self.looked_at or self.agreed is not None
+        return self.agreed
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import jax
 
-from mossp._base import disk
+from mossp._base import crew, disk
 from mossp._base.printing import warn
 from mossp._base.types import PyTree
 
@@ -46,6 +46,9 @@ class HasPrograms(Protocol):
     def numbers(self) -> Numbers: ...
 
     @property
+    def mesh(self) -> Any: ...
+
+    @property
     def reads(self) -> bool: ...
 
     @property
@@ -65,19 +68,22 @@ class ProgramSet:
         self.bound: Numbers | None = None  # numbers that had to be compiled in
         self._store = weakref.ref(store)
 
-    def program(self, function: Program, options: Options) -> Program:
+    def program(self, function: Program, options: Options, mesh: Any = None) -> Program:
+        """The compiled function; run by all devices of a mesh where there is one."""
         store = self._store()
         assert store is not None, "the store of programs is gone"
-        jitted = store.programs_of(self)
-        if function not in jitted:
+        jitted, key = store.programs_of(self), (function, mesh)
+        if key not in jitted:
+            whole = function if mesh is None else crew.run_by_all(function, mesh)
+
             # JAX shares programs between two jits of one function: this one is a new function.
             @functools.wraps(function)
             def fresh(*args: PyTree, **kwargs: PyTree) -> PyTree:
-                return function(*args, **kwargs)
+                return whole(*args, **kwargs)
 
             quickly: Options = QUICKLY if self.large else {}
-            jitted[function] = jax.jit(fresh, **options, **quickly)
-        return jitted[function]
+            jitted[key] = jax.jit(fresh, **options, **quickly)
+        return jitted[key]
 
     def check(self, oracles: HasPrograms) -> None:
         """Programs into which numbers were compiled serve these numbers alone."""
@@ -95,7 +101,7 @@ class Store:
         self.most = most
         self._names: weakref.WeakValueDictionary[Hashable, ProgramSet]
         self._names = weakref.WeakValueDictionary()  # those in use, or with programs
-        self._programs: collections.OrderedDict[ProgramSet, dict[Program, Any]]
+        self._programs: collections.OrderedDict[ProgramSet, dict[Hashable, Any]]
         self._programs = collections.OrderedDict()
         self._made: collections.Counter[str] = collections.Counter()
         self._said = False
@@ -124,7 +130,7 @@ class Store:
             self._drop(found)
             return found
 
-    def programs_of(self, name: ProgramSet) -> dict[Program, Any]:
+    def programs_of(self, name: ProgramSet) -> dict[Hashable, Any]:
         """What was compiled for this set; nothing, if it has been dropped."""
         with self._lock:
             if name not in self._programs:
@@ -169,7 +175,13 @@ def compiled(function: Any = None, waits: bool = True, **options: Any) -> Any:
         programs: ProgramSet = oracles.programs
         programs.check(oracles)
         with disk.used():
-            result = programs.program(function, options)(first, *args, **kwargs)
+            mesh = oracles.mesh
+            program = programs.program(function, options, mesh)
+            if mesh is None:
+                result = program(first, *args, **kwargs)
+            else:
+                first, args, kwargs = crew.placed((first, args, kwargs), mesh)
+                result = crew.taken(program(first, *args, **kwargs))
         if oracles.reads:
             jax.block_until_ready(result if waits else ())
             if oracles.failure is not None:

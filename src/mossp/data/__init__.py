@@ -9,6 +9,7 @@ from mossp.data.libsvm import DataError, read_libsvm
 from mossp.data.on_disk import OnDisk
 from mossp.data.protocol import PROBED_SIZES, Compiled, Source, count_draws, filled, stack
 from mossp.data.sets import DataSet, load_data
+from mossp.data.sharded import Sharded, divided_over
 from mossp.data.sources import Arriving, NoData, Sampler, Stream
 from mossp.data.sparse import SparseRows, is_sparse, padded_length
 from mossp.data.validation import as_source, checked_rows
@@ -26,12 +27,14 @@ __all__ = [
     "OnDisk",
     "Rows",
     "Sampler",
+    "Sharded",
     "Source",
     "SparseRows",
     "Stream",
     "as_source",
     "checked_rows",
     "count_draws",
+    "divided_over",
     "filled",
     "is_rows",
     "is_sparse",

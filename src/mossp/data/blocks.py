@@ -44,6 +44,14 @@ class Shape(eqx.Module):
     def cast(self, rows: PyTree) -> PyTree:
         return jax.tree.map(lambda a: a.astype(self.computed(a.dtype)), rows)
 
+    def rows(self, drawn: PyTree) -> PyTree:
+        """Rows that the host has drawn, as the loss takes them."""
+        made = [
+            d if isinstance(form, Dense) else form.rows(d)
+            for form, d in zip(self.forms, drawn, strict=True)
+        ]
+        return self.cast(self.tree(made))
+
     def tree(self, leaves: list[Any]) -> PyTree:
         return jax.tree.unflatten(self.treedef, leaves)
 
@@ -93,11 +101,7 @@ class OnDiskRows(Module, Compiled):
         return reader(self.number).failure
 
     def batch(self, draw: PyTree, batch_size: int) -> PyTree:
-        rows = [
-            d if isinstance(form, Dense) else form.rows(d)
-            for form, d in zip(self.shape.forms, draw, strict=True)
-        ]
-        return self.shape.cast(self.shape.tree(rows))
+        return self.shape.rows(draw)
 
     def batches(self, draws: PyTree, batch_size: int) -> PyTree:
         return self.batch(draws, batch_size)

@@ -24,7 +24,7 @@ from mossp._base.printing import shown
 from mossp._base.progress import Bar
 from mossp.data.forms import Dense, Form, HostRows, Sparse
 from mossp.data.libsvm import DataError, rows_of_libsvm
-from mossp.data.sparse import WASTE, best_width, padded_length
+from mossp.data.sparse import WASTE
 from mossp.data.storage import Storage
 
 LARGE = 2**26  # bytes of text from which on a bar is shown
@@ -46,14 +46,11 @@ class Compressed(Storage):
         self.names = [source, f"the label of {source}"]
 
     def forms(self, length: int) -> tuple[Form, ...]:
-        counts = np.diff(self.starts)
-        width = best_width(counts)
-        extra = np.maximum(-(-(counts - width) // width), 0)
-        blocks = np.add.reduceat(extra, np.arange(0, self.rows, length))
-        segments = padded_length(int(blocks.max()) + 1)
-        dtype = self.values.dtype.str
-        X = Sparse(self.columns, dtype, width, int(extra.max()), segments)
+        X = Sparse.of(np.diff(self.starts), self.columns, self.values.dtype, length)
         return X, Dense((), self.labels.dtype.str)
+
+    def entry_counts(self, leaf: int) -> np.ndarray:
+        return np.diff(self.starts)
 
     @property
     def bytes_per_row(self) -> float:

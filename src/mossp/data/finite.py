@@ -38,6 +38,11 @@ def map_rows(function: Callable[[Any], Any], arrays: PyTree) -> PyTree:
     )
 
 
+def places_of_some(N: int, count: int) -> np.ndarray:
+    """Of so many rows that stand for N, in ascending order; always the same."""
+    return np.sort(generator(0, Purpose.POOL).choice(N, min(count, N), replace=False))
+
+
 class Finite(Module, Source):
     """N rows, padded with copies of the first one; the true N is traced."""
 
@@ -104,6 +109,13 @@ class Finite(Module, Source):
         check(self.on_host())
         return self
 
+    def as_given(self) -> PyTree:
+        """The rows as arrays of NumPy and matrices of scipy.sparse."""
+        N = self.rows
+        return jax.tree.map(
+            lambda a: a.to_csr(N) if is_rows(a) else np.asarray(a)[:N], self.arrays, is_leaf=is_rows
+        )
+
     def on_host(self) -> PyTree:
         """The rows in NumPy, without the copies that fill them up."""
         return map_rows(lambda a: np.asarray(a)[: self.rows], self.arrays)
@@ -112,8 +124,7 @@ class Finite(Module, Source):
         return map_rows(lambda a: on_device(np.asarray(a)[places]), self.arrays)
 
     def some_rows(self, count: int) -> PyTree:
-        rng = generator(0, Purpose.POOL)
-        return self.take_rows(np.sort(rng.choice(self.rows, min(count, self.rows), replace=False)))
+        return self.take_rows(places_of_some(self.rows, count))
 
     def extreme_rows(self) -> np.ndarray:
         leaves = jax.tree.leaves(self.arrays, is_leaf=is_rows)

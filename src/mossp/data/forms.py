@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
-from mossp.data.sparse import SparseRows, is_sparse, padded_length
+from mossp.data.sparse import SparseRows, best_width, is_sparse, padded_length
 
 HostRows: TypeAlias = Any  # a NumPy array, or a matrix of scipy.sparse
 
@@ -53,6 +53,17 @@ class Sparse(NamedTuple):
     width: int
     further: int  # segments that the longest row has beyond its first
     segments: int  # that all rows of a block have together, at most
+
+    @classmethod
+    def of(
+        cls, counts: np.ndarray, columns: int, dtype: Any, length: int, width: int = 0
+    ) -> Sparse:
+        """For rows with so many nonzeros, in blocks of so many rows."""
+        width = width or best_width(counts)
+        extra = np.maximum(-(-(counts - width) // width), 0)
+        blocks = np.add.reduceat(extra, np.arange(0, len(counts), length))
+        segments = padded_length(int(blocks.max()) + 1)
+        return cls(columns, np.dtype(dtype).str, width, int(extra.max()), segments)
 
     @property
     def bytes(self) -> int:

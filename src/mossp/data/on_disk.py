@@ -20,6 +20,7 @@ from mossp._base.validation import is_choice
 from mossp.data.blocks import OnDiskRows, Shape
 from mossp.data.columnar import Columnar, is_columnar
 from mossp.data.converted import converted
+from mossp.data.finite import places_of_some
 from mossp.data.forms import Dense, HostRows, Sparse, row_bytes
 from mossp.data.protocol import Source
 from mossp.data.reading import Reader
@@ -113,6 +114,16 @@ class OnDisk(Source):
         return OnDisk._reopened, (self._reader.storage.reopened(), self._access)
 
     @property
+    def storage(self) -> Storage:
+        """How the files are read."""
+        return self._reader.storage
+
+    @property
+    def access(self) -> str:
+        """How the rows of mini-batches are drawn: "random" or "blocks"."""
+        return self._reader.access
+
+    @property
     def finite_sum(self) -> bool:
         return True
 
@@ -190,6 +201,8 @@ class OnDisk(Source):
         return self._placed(self._reader.take(np.asarray(places)))
 
     def some_rows(self, count: int) -> PyTree:
+        if self.reaches_rows:
+            return self.take_rows(places_of_some(self.rows, count))
         kept = self._reader.kept()
         size = kept[0].shape[0]
         chosen = np.unique(np.linspace(0, size - 1, min(count, size)).astype(int))

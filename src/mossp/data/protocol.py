@@ -8,6 +8,7 @@ full gradients with it.
                 rows    finite_sum   sequential   a draw is         a batch is
     Finite      N       yes          no           indices           rows by these indices
     OnDisk      N       yes          no           rows, as read     the draw
+    Sharded     N       yes          no           rows, from all    the draw
     Sampler     None    no           no           a random key      what the user's function makes
     Stream      None    no           yes          the batch itself  the draw
     NoData      None    yes          no           None              None: the loss is loss(x)
@@ -73,6 +74,11 @@ class Compiled(abc.ABC):
         Taken block by block, in the memory of one block. Only for a `finite_sum`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no end: it has no mean over rows.")
+
+    @property
+    def mesh(self) -> Any:
+        """The devices that rows are divided between, as a mesh of JAX; None where they are not."""
+        return None
 
     @property
     def reads(self) -> bool:

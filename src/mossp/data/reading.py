@@ -19,7 +19,7 @@ import numpy as np
 
 from mossp._base.keys import Purpose, generator
 from mossp._base.types import PyTree
-from mossp.data.forms import HostRows, concatenated, row_bytes
+from mossp.data.forms import Form, HostRows, concatenated, row_bytes
 from mossp.data.sparse import is_sparse, padded_length
 from mossp.data.storage import Storage
 
@@ -39,12 +39,13 @@ readers: weakref.WeakValueDictionary[int, Reader] = weakref.WeakValueDictionary(
 class Reader:
     """Rows on disk, as blocks of equal length; the last one may be shorter."""
 
-    def __init__(self, storage: Storage, access: str) -> None:
+    def __init__(
+        self, storage: Storage, access: str, length: int = 0, forms: tuple[Form, ...] = ()
+    ) -> None:
+        """With blocks of a length, and rows in forms, of their own unless they are given."""
         self.storage, self.access = storage, access
-        fitting = max(int(BLOCK_BYTES / storage.bytes_per_row), SHORTEST)
-        length = 1 << (fitting.bit_length() - 1)
-        self.length = min(length, padded_length(storage.rows))
-        self.forms = storage.forms(self.length)
+        self.length = length or block_length(storage)
+        self.forms = forms or storage.forms(self.length)
         self.blocks = -(-storage.rows // self.length)
         self.check: Callable[[PyTree], None] | None = None
         self.failure: Exception | None = None
@@ -175,6 +176,12 @@ class Reader:
             some = [rows[places] for rows in read]
             parts.append(self.checked(some, start + places))
         return [concatenated(list(each)) for each in zip(*parts, strict=True)]
+
+
+def block_length(storage: Storage) -> int:
+    """Rows of a block: a power of two, or all rows where they are few."""
+    fitting = max(int(BLOCK_BYTES / storage.bytes_per_row), SHORTEST)
+    return min(1 << (fitting.bit_length() - 1), padded_length(storage.rows))
 
 
 def reader(number: Any) -> Reader:

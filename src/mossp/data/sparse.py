@@ -108,6 +108,22 @@ class SparseRows(Module):
         held += [] if self.tail_values is None else [np.asarray(self.tail_values)]
         return sum(int(np.count_nonzero(values)) for values in held)
 
+    def to_csr(self, rows: int) -> Any:
+        """The first so many rows, as a matrix of scipy.sparse."""
+        W, kept = self.values.shape[1], np.arange(rows)
+        entries = [(np.repeat(kept, W), self.indices[:rows], self.values[:rows])]
+        if self.extra is not None:
+            extra, start = np.asarray(self.extra)[:rows], np.asarray(self.start)[:rows]
+            row = np.repeat(kept, extra)
+            ends = np.cumsum(extra)
+            segment = np.arange(ends[-1]) - np.repeat(ends - extra, extra) + start[row]
+            tails = (np.asarray(a)[segment] for a in (self.tail_indices, self.tail_values))
+            entries.append((np.repeat(row, W), *tails))
+        row, column, value = (np.concatenate([np.ravel(e[i]) for e in entries]) for i in range(3))
+        stored = value != 0
+        places = row[stored], column[stored]
+        return scipy.sparse.csr_matrix((value[stored], places), shape=(rows, self.columns))
+
     def __len__(self) -> int:
         return self.values.shape[0]
 

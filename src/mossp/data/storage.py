@@ -45,6 +45,10 @@ class Storage(abc.ABC):
     def read(self, start: int, stop: int) -> list[HostRows]:
         """Rows start, ..., stop - 1."""
 
+    def entry_counts(self, leaf: int) -> np.ndarray:
+        """Nonzeros of each row of a sparse array."""
+        raise NotImplementedError(f"{type(self).__name__} has no sparse rows.")
+
     def take(self, places: np.ndarray) -> list[HostRows]:
         """The rows at these places, in this order."""
         raise NotImplementedError(f"{type(self).__name__} is read in blocks.")

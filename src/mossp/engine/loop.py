@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from mossp._base import keys
+from mossp._base import crew, keys
 from mossp._base.types import PyTree
 from mossp.certificates.certificate import Witness
 from mossp.data import Source
@@ -251,7 +251,7 @@ class Loop:
         done = self._each(lambda shard, c: shard.advance(c, at.k, stop), self.shards, at.carries)
         carries, (k, *_), chunks = zip(*done, strict=True)
         if k > at.k:
-            spent = max(time.perf_counter() - began, 1e-6)
+            spent = max(crew.of_first(time.perf_counter() - began), 1e-6)
             longest = max(FIRST_CHUNK, int(CHUNK_SECONDS * (k - at.k) / spent))
         return Advanced(at._replace(k=k, carries=carries), list(chunks), longest, k < stop)
 

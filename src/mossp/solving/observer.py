@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from mossp._base import crew
 from mossp._base.budget import Clock
 from mossp._base.progress import Bar
 from mossp._base.structure import Structure
@@ -46,13 +47,17 @@ class Observer:
     @property
     def due(self) -> bool:
         """Whether the last report is long enough ago for another one while polishing."""
-        return self._last_report.seconds() >= REPORT_SECONDS
+        return crew.of_any(self._last_report.seconds() >= REPORT_SECONDS)
 
     def asks_for_end(self, progress: Progress) -> bool:
         """Whether the callback, called with x as a vector per replica, wants the run to end."""
         if self._callback is None:
             self._last_report.restart()
             return False
+        return crew.of_any(self._answer(progress))
+
+    def _answer(self, progress: Progress) -> bool:
+        assert self._callback is not None
         progress = progress._replace(x=each_replica(self.structure, progress.x))
         with jax.enable_x64(self._x64):
             try:

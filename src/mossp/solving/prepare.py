@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base import crew
+from mossp._base.archive import CheckpointError
 from mossp._base.budget import Budget, Clock
 from mossp._base.device import on_device
 from mossp._base.interrupt import Interrupt
@@ -189,7 +191,9 @@ def prepare(
     per_tuning = hessian_products(draws, a.drawn)
     if a.method.momentum.full:
         per_tuning = hessian_products(None, 1) * a.batch_size
-    observer = Observer(Bar(a.steps, a.progress, "step"), a.callback, structure, callers_x64)
+    observer = Observer(
+        Bar(a.steps, a.progress and crew.is_first(), "step"), a.callback, structure, callers_x64
+    )
 
     def assembled(initial: State, seconds: float, mark: Mark) -> Prepared:
         budget = Budget(Clock(seconds), interrupt, a.seconds, a.gradients - planned)
@@ -206,6 +210,11 @@ def prepare(
         return prepared
     mark = fingerprint_of(prepared)  # of the functions as they are when the run begins
     saved = restore(a.checkpoint, mark, a.resume == "force", fresh, loop) if a.resume else None
+    if not crew.all_same(-1 if saved is None else saved[0].k):
+        raise CheckpointError(
+            f"The processes of this run do not see the same checkpoint {a.checkpoint}: keep it in "
+            "a folder that all of them share."
+        )
     return assembled(*(saved or (fresh, 0.0)), mark)
 
 
@@ -234,7 +243,7 @@ def prepare_loop(
         every = different_starts(oracles, start, a.starts, 1e-8, a.seed).astype(a.dtype)
     context = Context(oracles, np.asarray(1 / (1 + extra), a.dtype))
     shards, first = [], 0
-    for size in shard_sizes(a.replicas, one_reader=rows.sequential):
+    for size in shard_sizes(a.replicas, one_reader=rows.sequential or oracles.mesh is not None):
         draws = Draws(rows, a.seed, first, size, a.drawn, a.dtype, shared)
         shards.append(Shard(context, draws, a.drawn))
         first += size

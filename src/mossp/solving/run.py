@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mossp._base import crew
 from mossp._base.archive import CheckpointError
 from mossp._base.budget import Clock
 from mossp._base.device import on_device
@@ -71,7 +72,7 @@ def compiled(p: Prepared, state: State) -> State:
         going = state.k < p.arguments.steps and state.ended is None
         if going and p.watch.first.finite.all():
             state = state._replace(position=p.loop.compile(state.position))
-    took = time.perf_counter() - p.began - (spent - p.seconds_before)
+    took = crew.of_first(time.perf_counter() - p.began) - (spent - p.seconds_before)
     return state._replace(compile_seconds=took)
 
 
@@ -95,7 +96,8 @@ def iterated(p: Prepared, state: State, each: Callable[[State], None]) -> State:
             each(state)
         state = ended(p, stopped(p, state))
         if a.checkpoint is not None and (
-            saved.seconds() > CHECKPOINT_SECONDS or state.ended not in (None, Ended.LOST)
+            crew.of_first(saved.seconds()) > CHECKPOINT_SECONDS
+            or state.ended not in (None, Ended.LOST)
         ):
             saved_state(p, before if only_interrupted(p, state) else state)
             saved.restart()
@@ -285,8 +287,11 @@ def asks_for_end(
 
 def saved_state(p: Prepared, state: State) -> None:
     assert p.arguments.checkpoint is not None
+    seconds = p.budget.seconds()
+    if not crew.is_first():
+        return
     try:
-        save(p.arguments.checkpoint, p.mark, state, p.loop, p.budget.seconds())
+        save(p.arguments.checkpoint, p.mark, state, p.loop, seconds)
     except CheckpointError as error:
         error.state = state
         raise

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
+from mossp._base import crew
 from mossp._base.archive import CheckpointError
 from mossp._base.interrupt import Interrupt
-from mossp.problem import Problem
+from mossp._base.printing import shown
+from mossp.data import divided_over
+from mossp.problem import Problem, check_problem
 from mossp.result import Result
 from mossp.solving.arguments import Arguments, checked
 from mossp.solving.finish import finish
@@ -46,6 +50,7 @@ def solve(
     trace: int = 25,
     polish: bool | None = None,
     starts: int = 1,
+    mesh: Any = None,
 ) -> Result:
     """Solve min E[f(x, xi)] + h(x) - g(x) s.t. c_E(x) = 0, c_I(x) <= 0.
 
@@ -104,6 +109,9 @@ def solve(
         So many replicas from different starts, x0 the first of them (the rule is that of
         `different_starts` in mossp.certificates.feasibility); the best of their answers is
         returned.
+    mesh : jax.sharding.Mesh, optional
+        Devices that the rows are divided between. Rows of `mossp.Sharded` are divided between all
+        devices of all processes unless it is given; for others it asks for that.
 
     Returns
     -------
@@ -124,6 +132,7 @@ def solve(
     >>> result.success, np.round(result.x, 12).tolist()
     (True, [-1.0, -1.0])
     """
+    problem = divided(problem, mesh)
     arguments = checked(
         problem, x0, method=method, steps=steps, gradients=gradients, seconds=seconds,
         batch_size=batch_size, schedule=schedule, replicas=replicas, seed=seed, tol=tol,
@@ -150,11 +159,21 @@ def solve(
         return best_way(arguments, run)
 
 
+def divided(problem: Problem, mesh: Any) -> Problem:
+    """The problem with its rows divided between the devices of a mesh, if there is one."""
+    if mesh is None:
+        return problem
+    if not isinstance(mesh, jax.sharding.Mesh):
+        raise TypeError(f"mesh must be a jax.sharding.Mesh, but {shown(mesh)} was given.")
+    check_problem("solve", problem)
+    return dataclasses.replace(problem, data=divided_over(problem.source(), mesh))
+
+
 def solve_once(
     problem: Problem, arguments: Arguments, callers_x64: bool, variants: Variants | None = None
 ) -> tuple[Result, State]:
     """One solve, from checked arguments to a result and the state that it is made from."""
-    with Interrupt() as interrupt:
+    with Interrupt() as interrupt, crew.at_work(arguments.oracles.mesh):
         prepared = prepare(
             problem, arguments, interrupt=interrupt, callers_x64=callers_x64, variants=variants
         )

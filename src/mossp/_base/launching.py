@@ -1,0 +1,157 @@
+"""Several processes as one run: they find each other, and notice when one of them is gone.
+
+The runtime is JAX's own (`jax.distributed`); what is added is a short heartbeat, an address that is
+bound only where it is told, and a sentence when the run is lost: JAX ends a process by a message
+of its own and an abort.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+import threading
+import time
+from typing import Any, NamedTuple
+
+import jax
+
+from mossp._base.crew import LOST
+
+HEARTBEAT = 10  # seconds without a sign of life after which a process is taken for dead
+# Signs of life, by which the sentence comes so many seconds before JAX's own end.
+ALIVE, LEFT, SIGN, BEFORE = "mossp/alive/", "left", 1.0, 4
+LEAVING = 2 * SIGN
+
+
+class Processes(NamedTuple):
+    """Which process this is, and of how many."""
+
+    process: int
+    processes: int
+
+
+def distributed(
+    address: str | None = None, count: int | None = None, index: int | None = None, *,
+    bind: str | None = None, heartbeat: int = HEARTBEAT, timeout: int = 300,
+) -> Processes:  # fmt: skip
+    """Make this process one of several that run one program, each with rows of its own.
+
+    Call it before anything else of JAX or mossp, in every process, and give `mossp.Sharded` rows
+    as data. Under SLURM, Open MPI and the like, everything is found by JAX itself; without such a
+    launcher, and without arguments, the process stays alone.
+
+    Parameters
+    ----------
+    address : str, optional
+        "host:port" of the first process, at which the others find it.
+    count, index : int, optional
+        How many processes there are, and which of them this one is, from 0 on.
+    bind : str, optional
+        "host:port" that the first process listens at; `address` unless told. (JAX alone would
+        listen at all interfaces; it still does where it finds the address by itself.)
+    heartbeat : int
+        Seconds without a sign of life after which a process is taken for dead, and all others end.
+    timeout : int
+        Seconds that processes wait for each other at the start.
+
+    Returns
+    -------
+    Processes
+        (process, processes): which one this is, and how many there are.
+
+    Examples
+    --------
+    >>> import mossp
+    >>> mossp.distributed()  # no launcher: one process
+    Processes(process=0, processes=1)
+    """
+    given = (address, count, index)
+    if jax.distributed.is_initialized():
+        return Processes(jax.process_index(), jax.process_count())
+    if address is None and any(value is not None for value in given):
+        raise ValueError("distributed needs an address with count and index: 'host:port'.")
+    if address is not None and (count is None or index is None):
+        raise ValueError("distributed needs count and index with an address.")
+    if address is None and not launcher_found():
+        return Processes(0, 1)
+    jax.distributed.initialize(
+        address, count, index, coordinator_bind_address=bind or (address if index == 0 else None),
+        heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=heartbeat,
+        initialization_timeout=timeout,
+    )  # fmt: skip
+    watch = Watch(max(heartbeat - BEFORE, heartbeat / 2))
+    watch.start()
+    atexit.register(watch.leave)  # before JAX takes its leave
+    return Processes(jax.process_index(), jax.process_count())
+
+
+def launcher_found() -> bool:
+    """Whether JAX knows the launcher that this process was started by."""
+    from jax._src.clusters import ClusterEnv
+
+    usual = (kind for kind in ClusterEnv._cluster_types if not kind.opt_in_only_method)
+    return any(kind.is_env_present() for kind in usual)
+
+
+class Watch(threading.Thread):
+    """Gives signs of life, and says when another process gives none any more.
+
+    JAX does so as well, and ends this process then by an abort: the sentence must come before.
+    """
+
+    def __init__(self, patience: float) -> None:
+        super().__init__(name="mossp-watches", daemon=True)
+        self.patience = patience
+        self.ended = threading.Event()
+        self.seen: dict[str, tuple[str, float]] = {}  # the last sign of each process, and when
+
+    def run(self) -> None:
+        turn = 0
+        while not self.ended.is_set():
+            turn += 1
+            try:
+                silent = self.silent(turn)
+            except Exception:  # the first process, which all others speak to, is gone
+                if not self.ended.is_set():
+                    print(LOST, file=sys.stderr, flush=True)
+                return
+            if silent:
+                print(
+                    f"mossp: process {silent} of this run has given no sign of life for "
+                    f"{self.patience:.0f} s. {LOST.removeprefix('mossp: ').capitalize()}",
+                    file=sys.stderr, flush=True,
+                )  # fmt: skip
+                return
+            self.ended.wait(SIGN)
+
+    def silent(self, turn: int) -> str:
+        """The number of a process without a sign of life; "" where there is none."""
+        tell(str(turn))
+        now, me = time.monotonic(), str(jax.process_index())
+        for key, sign in client().key_value_dir_get(ALIVE):
+            number = key.rsplit("/", 1)[1]
+            before, when = self.seen.get(number, ("", now))
+            if sign != before:
+                self.seen[number] = sign, now
+            elif number != me and sign != LEFT and now - when > self.patience:
+                return number
+        return ""
+
+    def leave(self) -> None:
+        """At the end of the process, which the thread would not survive."""
+        self.ended.set()
+        with contextlib.suppress(Exception):  # where the run is lost there is nobody to tell
+            tell(LEFT)
+        self.join(LEAVING)
+
+
+def tell(sign: str) -> None:
+    client().key_value_set(f"{ALIVE}{jax.process_index()}", sign, allow_overwrite=True)
+
+
+def client() -> Any:
+    """Of the service that connects the processes."""
+    from jax._src.distributed import global_state
+
+    return global_state.client
