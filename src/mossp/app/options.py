@@ -50,6 +50,10 @@ Regularizer = Annotated[
         "strength, 5-fold cross-validation chooses it."
     ),
 ]
+MaxFeatures = Annotated[
+    int | None,
+    Option(help="At most so many nonzero coefficients, a hard limit in place of a regulariser."),
+]
 Choose = Annotated[
     str,
     Option(

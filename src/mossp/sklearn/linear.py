@@ -23,6 +23,9 @@ PARAMETERS = """\
     lam : float, optional
         Its strength, which wins over one in the name or the object; left out, 0.01 for a name
         without one.
+    max_features : int, optional
+        At most so many features have coefficients that are not zero, a hard limit in place of the
+        regulariser: the best ones are searched for (`mossp.Cardinality`).
     equality, inequality : callable, str or list of these, optional
         `c(x) = 0` and `c(x) <= 0` on the coefficients x, of shape (n_features,), or
         (n_features, n_classes) for more than two classes: a function in JAX, text such as
@@ -97,6 +100,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         *,
         regularizer: Any = "l1",
         lam: float | None = None,
+        max_features: int | None = None,
         equality: Any = None,
         inequality: Any = None,
         rates: Any = None,
@@ -120,6 +124,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         self.loss = loss
         self.regularizer = regularizer
         self.lam = lam
+        self.max_features = max_features
         self.equality = equality
         self.inequality = inequality
         self.rates = rates

@@ -140,6 +140,11 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
                 "choose='bic' counts nonzero coefficients, and a ridge makes none zero: use "
                 "choose='best' or choose='1se'."
             )
+        if model.max_features is not None:
+            raise ValueError(
+                "max_features takes the place of a strength, so that none is to be chosen: fit the "
+                "estimator itself, or search over max_features with GridSearchCV."
+            )
         rows = checked_rows(model, X, y, sample_weight, sensitive, offset)
         warn_of_captured(vars(model), len(rows.labels))
         self.lams_ = strengths(self.lams, vars(model), rows.balanced())

@@ -11,9 +11,11 @@ import numpy as np
 from mossp._base.archive import CheckpointError
 from mossp._base.interrupt import Interrupt
 from mossp.problem import Problem
+from mossp.regularizers.cardinality import is_limit
 from mossp.result import Result
 from mossp.solving.arguments import Arguments, checked
 from mossp.solving.finish import finish
+from mossp.solving.limits import solve_within
 from mossp.solving.observer import Progress
 from mossp.solving.prepare import Variants, prepare
 from mossp.solving.run import run
@@ -123,12 +125,21 @@ def solve(
     >>> result.success, np.round(result.x, 12).tolist()
     (True, [-1.0, -1.0])
     """
-    arguments = checked(
-        problem, x0, method=method, steps=steps, gradients=gradients, seconds=seconds,
-        batch_size=batch_size, schedule=schedule, replicas=replicas, seed=seed, tol=tol,
-        output=output, dtype=dtype, callback=callback, progress=progress, checkpoint=checkpoint,
-        resume=resume, trace=trace, polish=polish, starts=starts,
-    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "method": method, "steps": steps, "gradients": gradients, "seconds": seconds,
+        "batch_size": batch_size, "schedule": schedule, "replicas": replicas, "seed": seed,
+        "tol": tol, "output": output, "dtype": dtype, "callback": callback, "progress": progress,
+        "checkpoint": checkpoint, "resume": resume, "trace": trace, "polish": polish,
+        "starts": starts,
+    }  # fmt: skip
+    if isinstance(problem, Problem) and is_limit(problem.regularizer):
+        return solve_within(problem, x0, settings, solve_checked)
+    return solve_checked(problem, x0, settings)
+
+
+def solve_checked(problem: Problem, x0: Any, settings: dict[str, Any]) -> Result:
+    """One solve by the way that is asked for, or by the best of those that "auto" tries."""
+    arguments = checked(problem, x0, **settings)
     callers = bool(jax.config.read("jax_enable_x64"))
     with jax.enable_x64(arguments.dtype == np.float64):
         return best_way(arguments, lambda a: solve_once(problem, a, callers)[0])

@@ -38,7 +38,7 @@ def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
         extras.insert(1, rates_part(fitted))
     if fitted.search is not None:
         extras.append(path_part(fitted, fitted.search.path_))
-    elif fitted.estimator.regularizer != "none" and rates_met(fitted):
+    elif has_strength(fitted) and rates_met(fitted):
         train = fitted.train
         strengths = regularization_path(
             fitted.estimator, train.X, train.y, sensitive=train.sensitive, lams=STRENGTHS,
@@ -70,6 +70,11 @@ def asked_part(fitted: Fitted) -> Extra:
     if about["units"] == "data":
         note = "Constraints are on the coefficients in the units of the data, not those below."
     return Extra("What was asked for", ("", ""), rows, [], note)
+
+
+def has_strength(fitted: Fitted) -> bool:
+    """Whether there is a path of strengths to show."""
+    return fitted.estimator.regularizer != "none" and fitted.estimator.max_features is None
 
 
 def rates_met(fitted: Fitted) -> bool:

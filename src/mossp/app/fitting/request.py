@@ -16,6 +16,7 @@ class Request:
     loss: options.Loss = None
     offset: options.Offset = None
     regularizer: options.Regularizer = "l1"
+    max_features: options.MaxFeatures = None
     choose: options.Choose = "best"
     scoring: options.Scoring = None
     threshold: options.Threshold = None
@@ -120,4 +121,5 @@ class Request:
     @property
     def chooses_strength(self) -> bool:
         """Whether the strength of the regulariser is left open."""
-        return ":" not in self.regularizer and self.regularizer != "none"
+        limited = self.max_features is not None
+        return ":" not in self.regularizer and self.regularizer != "none" and not limited
