@@ -145,6 +145,10 @@ Units = Annotated[
         "for those in the data's own units."
     ),
 ]
+Inference = Annotated[
+    bool,
+    Option("--inference", help="Standard errors of the coefficients that are not zero."),
+]
 Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
 NoStandardize = Annotated[bool, Option("--no-standardize", help="Take the columns as they are.")]
 TestShare = Annotated[float, Option(help="Share of the rows that is kept for a test.")]

@@ -27,6 +27,7 @@ from mossp.sklearn.choosing import (
 )
 from mossp.sklearn.coefficients import regularizer_of
 from mossp.sklearn.formulation import CLASSIFICATION, REGRESSION, loss_of
+from mossp.sklearn.inference import check_inference, inference
 from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.paths import path_of, strengths
 from mossp.sklearn.rows import Rows, checked_rows
@@ -140,6 +141,8 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
                 "choose='bic' counts nonzero coefficients, and a ridge makes none zero: use "
                 "choose='best' or choose='1se'."
             )
+        if model.inference:
+            check_inference(vars(model))
         if model.max_features is not None:
             raise ValueError(
                 "max_features takes the place of a strength, so that none is to be chosen: fit the "
@@ -166,6 +169,8 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         self.lam_ = float(self.lams_[chosen])
         model.set_params(lam=self.lam_)
         set_result(model, self.path_.results[chosen], rows)
+        if model.inference:
+            model.inference_ = inference(vars(model), rows.balanced(), model.result_)
         return self
 
     def _scores_of_folds(self, model: Any, rows: Rows, y: Any, weighted: bool) -> np.ndarray:
@@ -228,6 +233,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
     result_ = of_the_estimator("result_")
     n_iter_ = of_the_estimator("n_iter_")
     rates_ = of_the_estimator("rates_")
+    inference_ = of_the_estimator("inference_")
     with_offset_ = of_the_estimator("with_offset_")
     n_features_in_ = of_the_estimator("n_features_in_")
     feature_names_in_ = of_the_estimator("feature_names_in_")

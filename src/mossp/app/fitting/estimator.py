@@ -59,6 +59,7 @@ def estimator_of(
         "loss": "logistic" if loss == "softmax" else loss,
         "regularizer": request.regularizer,
         "max_features": request.max_features,
+        "inference": request.inference,
         "equality": [
             e for t in request.equalities for e in parse(t, features.names, "=", several, units)
         ]

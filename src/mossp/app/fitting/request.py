@@ -26,6 +26,7 @@ class Request:
     nonnegative: options.Nonnegative = False
     no_intercept: options.NoIntercept = False
     balanced: options.Balanced = False
+    inference: options.Inference = False
     rate: options.Rate = None
     rates_margin: options.RatesMargin = None
     sensitive: options.Sensitive = None
