@@ -67,6 +67,10 @@ Regularizer = Annotated[
         "strength, 5-fold cross-validation chooses it."
     ),
 ]
+MaxFeatures = Annotated[
+    int | None,
+    Option(help="At most so many nonzero coefficients, a hard limit in place of a regulariser."),
+]
 Choose = Annotated[
     str,
     Option(
@@ -157,6 +161,10 @@ Units = Annotated[
         help="Of constraints: standardised, for the coefficients of standardised columns, or data, "
         "for those in the data's own units."
     ),
+]
+Inference = Annotated[
+    bool,
+    Option("--inference", help="Standard errors of the coefficients that are not zero."),
 ]
 Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
 NoStandardize = Annotated[bool, Option("--no-standardize", help="Take the columns as they are.")]

@@ -2,6 +2,7 @@
 
 from mossp.regularizers.base import Regularizer
 from mossp.regularizers.blocks import Blocks
+from mossp.regularizers.cardinality import Cardinality
 from mossp.regularizers.check import check_regularizer
 from mossp.regularizers.combine import Ball, Box, Nonnegative, Relaxed, Weighted
 from mossp.regularizers.groups import Group
@@ -19,6 +20,7 @@ __all__ = [
     "Blocks",
     "Box",
     "CappedL1",
+    "Cardinality",
     "ElasticNet",
     "Group",
     "L1MinusL2",

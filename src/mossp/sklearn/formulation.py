@@ -17,7 +17,7 @@ from mossp._base import naming
 from mossp._base.types import PyTree
 from mossp.losses import LinearModel, Predictive
 from mossp.problem import Problem
-from mossp.regularizers import Regularizer
+from mossp.regularizers import Cardinality, Group, Nonnegative, Regularizer
 from mossp.sklearn.attributes import only_attribute
 from mossp.sklearn.coefficients import constraint_of, on_coefficients, regularizer_of
 from mossp.sklearn.rows import Rows
@@ -111,11 +111,29 @@ def arrays_of(targets: np.ndarray, rows: Rows) -> tuple[Any, ...]:
 def penalty_of(params: Parameters, rows: Rows, lam: float | None) -> Regularizer:
     """The regulariser of the model with this strength; None: its own."""
     C = rows.outputs or 1
-    reg = regularizer_of(params["regularizer"], lam, params["nonnegative"])
+    if params["max_features"] is None:
+        reg = regularizer_of(params["regularizer"], lam, params["nonnegative"])
+    else:
+        reg = limit_of(params, rows.features, C)
     intercepts = C if params["fit_intercept"] else 0
     return on_coefficients(
         reg, params["feature_weights"], rows.features, C, intercepts, params["penalize_intercept"]
     )
+
+
+def limit_of(params: Parameters, features: int, outputs: int) -> Regularizer:
+    """The hard limit on the number of features; of several classes a feature is a group."""
+    k = params["max_features"]
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 0:
+        raise ValueError(f"max_features must be a whole number >= 0, but {k!r} was given.")
+    if params["lam"] is not None or params["regularizer"] not in ("l1", "none"):
+        raise ValueError(
+            "max_features is a hard limit in place of a regulariser: leave regularizer and lam out."
+        )
+    limit: Regularizer = Cardinality(min(int(k), features))
+    if outputs > 1:
+        limit = Group(limit, np.repeat(np.arange(features), outputs))
+    return Nonnegative(limit) if params["nonnegative"] else limit
 
 
 def constraints_of(params: Parameters, rows: Rows) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from mossp.result import Result
 from mossp.sklearn.answers import coefficients_of, set_result
 from mossp.sklearn.captured import rows_before_folds, warn_of_captured
+from mossp.sklearn.inference import check_inference, inference
 from mossp.sklearn.paths import solution
 from mossp.sklearn.rows import Rows, checked_matrix, checked_offset, checked_rows
 from mossp.sklearn.streams import Streaming
@@ -24,6 +25,9 @@ PARAMETERS = """\
     lam : float, optional
         Its strength, which wins over one in the name or the object; left out, 0.01 for a name
         without one.
+    max_features : int, optional
+        At most so many features have coefficients that are not zero, a hard limit in place of the
+        regulariser: the best ones are searched for (`mossp.Cardinality`).
     equality, inequality : callable, str or list of these, optional
         `c(x) = 0` and `c(x) <= 0` on the coefficients x, of shape (n_features,), or
         (n_features, n_classes) for more than two classes: a function in JAX, text such as
@@ -50,6 +54,8 @@ PARAMETERS = """\
         speak of `intercept`.
     feature_weights : array of shape (n_features,), optional
         A weight of the regulariser for each feature; 0: not penalised.
+    inference : bool
+        Standard errors of the coefficients that are not zero, in `inference_`.
     method, steps, batch_size, polish, tol, dtype
         Those of `mossp.solve`.
     n_starts, n_replicas : int
@@ -78,6 +84,9 @@ PARAMETERS = """\
         Whether `fit` was given an offset, so that `predict` needs one.
     result_ : Result
         The whole of `mossp.solve`'s answer.
+    inference_ : Inference
+        Standard errors, intervals and p values on the support, conditional on the selection, where
+        `inference` asked for them.
     rates_ : dict
         The true rates on the training rows by the text that asked for them, where there are
         `rates`; `result_.settings["rates"]` has the smooth ones beside them.
@@ -98,6 +107,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         *,
         regularizer: Any = "l1",
         lam: float | None = None,
+        max_features: int | None = None,
         equality: Any = None,
         inequality: Any = None,
         rates: Any = None,
@@ -107,6 +117,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         penalize_intercept: bool = False,
         constrain_intercept: bool = False,
         feature_weights: Any = None,
+        inference: bool = False,
         method: Any = "auto",
         steps: int | None = None,
         batch_size: int | str | None = None,
@@ -121,6 +132,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         self.loss = loss
         self.regularizer = regularizer
         self.lam = lam
+        self.max_features = max_features
         self.equality = equality
         self.inequality = inequality
         self.rates = rates
@@ -130,6 +142,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         self.penalize_intercept = penalize_intercept
         self.constrain_intercept = constrain_intercept
         self.feature_weights = feature_weights
+        self.inference = inference
         self.method = method
         self.steps = steps
         self.batch_size = batch_size
@@ -161,11 +174,16 @@ class LinearEstimator(Streaming, BaseEstimator):
         """
         rows = checked_rows(self, X, y, sample_weight, sensitive, offset)
         warn_of_captured(vars(self), rows_before_folds())
+        if self.inference:
+            check_inference(vars(self))
         start = coefficients_of(self) if self.warm_start else None
         rows = rows.balanced()
         result = self._solved(self._parameters(rows), rows, start)
         self._online = self._state = None  # a stream begins anew
+        self.__dict__.pop("inference_", None)  # of an earlier fit
         set_result(self, result, rows)
+        if self.inference:
+            self.inference_ = inference(vars(self), rows.balanced(), result)
         return self
 
     def _parameters(self, rows: Rows) -> dict[str, Any]:

@@ -55,6 +55,7 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         *,
         regularizer: Any = "l1",
         lam: float | None = None,
+        max_features: int | None = None,
         equality: Any = None,
         inequality: Any = None,
         rates: Any = None,
@@ -65,6 +66,7 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         constrain_intercept: bool = False,
         class_weight: Any = None,
         feature_weights: Any = None,
+        inference: bool = False,
         method: Any = "auto",
         steps: int | None = None,
         batch_size: int | str | None = None,
@@ -77,11 +79,12 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         dtype: str = "float64",
     ) -> None:
         super().__init__(
-            loss, regularizer=regularizer, lam=lam, equality=equality, inequality=inequality,
-            rates=rates, rates_margin=rates_margin, nonnegative=nonnegative,
+            loss, regularizer=regularizer, lam=lam, max_features=max_features, equality=equality,
+            inequality=inequality, rates=rates, rates_margin=rates_margin, nonnegative=nonnegative,
             fit_intercept=fit_intercept, penalize_intercept=penalize_intercept,
             constrain_intercept=constrain_intercept, feature_weights=feature_weights,
-            method=method, steps=steps, batch_size=batch_size, polish=polish, tol=tol,
+            inference=inference, method=method, steps=steps, batch_size=batch_size,
+            polish=polish, tol=tol,
             n_starts=n_starts, n_replicas=n_replicas, warm_start=warm_start,
             random_state=random_state, dtype=dtype,
         )  # fmt: skip

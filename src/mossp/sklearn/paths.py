@@ -17,6 +17,7 @@ from mossp.certificates.stationarity import full_gradient
 from mossp.oracles import Oracles
 from mossp.result import Result, Status
 from mossp.sklearn.formulation import Parameters, formulate, penalty_of
+from mossp.sklearn.limited import best_found
 from mossp.sklearn.promises import has_rates
 from mossp.sklearn.rates import rated
 from mossp.sklearn.rows import Rows, checked_rows
@@ -66,6 +67,10 @@ def solution(params: Parameters, rows: Rows, start: PyTree | None = None) -> Res
     """The model with these parameters, on these rows."""
     if has_rates(params):
         return rated(params, rows, start)
+    if params["max_features"] is not None:
+        found = best_found(params, rows)
+        if found is not None and (found.success or found.status is Status.DIVERGED):
+            return found
     problem, x0, settings = formulate(params, rows, start)
     return solve(problem, x0, **settings)
 

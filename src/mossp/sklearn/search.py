@@ -30,6 +30,7 @@ from mossp.sklearn.choosing import (
 )
 from mossp.sklearn.coefficients import regularizer_of
 from mossp.sklearn.formulation import CLASSIFICATION, REGRESSION, loss_of
+from mossp.sklearn.inference import check_inference, inference
 from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.paths import path_of, strengths
 from mossp.sklearn.rows import Rows, checked_rows
@@ -147,6 +148,13 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
                 "choose='bic' counts nonzero coefficients, and a ridge makes none zero: use "
                 "choose='best' or choose='1se'."
             )
+        if model.inference:
+            check_inference(vars(model))
+        if model.max_features is not None:
+            raise ValueError(
+                "max_features takes the place of a strength, so that none is to be chosen: fit the "
+                "estimator itself, or search over max_features with GridSearchCV."
+            )
         rows = checked_rows(model, X, y, sample_weight, sensitive, offset)
         warn_of_captured(vars(model), len(rows.labels))
         self.lams_ = strengths(self.lams, vars(model), rows.balanced())
@@ -168,6 +176,8 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
         self.lam_ = float(self.lams_[chosen])
         model.set_params(lam=self.lam_)
         set_result(model, self.path_.results[chosen], rows)
+        if model.inference:
+            model.inference_ = inference(vars(model), rows.balanced(), model.result_)
         return self
 
     def _scores_of_folds(self, model: Any, rows: Rows, y: Any, weighted: bool) -> np.ndarray:
@@ -240,6 +250,7 @@ class PathCV(MetaEstimatorMixin, BaseEstimator):
     result_ = of_the_estimator("result_")
     n_iter_ = of_the_estimator("n_iter_")
     rates_ = of_the_estimator("rates_")
+    inference_ = of_the_estimator("inference_")
     with_offset_ = of_the_estimator("with_offset_")
     n_features_in_ = of_the_estimator("n_features_in_")
     feature_names_in_ = of_the_estimator("feature_names_in_")

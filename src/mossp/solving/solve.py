@@ -15,9 +15,11 @@ from mossp._base.interrupt import Interrupt
 from mossp._base.printing import shown
 from mossp.data import divided_over
 from mossp.problem import Problem, check_problem
+from mossp.regularizers.cardinality import is_limit
 from mossp.result import Result
 from mossp.solving.arguments import Arguments, checked
 from mossp.solving.finish import finish
+from mossp.solving.limits import solve_within
 from mossp.solving.observer import Progress
 from mossp.solving.prepare import Variants, prepare
 from mossp.solving.run import run as run_prepared
@@ -133,12 +135,28 @@ def solve(
     (True, [-1.0, -1.0])
     """
     problem = divided(problem, mesh)
-    arguments = checked(
-        problem, x0, method=method, steps=steps, gradients=gradients, seconds=seconds,
-        batch_size=batch_size, schedule=schedule, replicas=replicas, seed=seed, tol=tol,
-        output=output, dtype=dtype, callback=callback, progress=progress, checkpoint=checkpoint,
-        resume=resume, trace=trace, polish=polish, starts=starts,
-    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "method": method, "steps": steps, "gradients": gradients, "seconds": seconds,
+        "batch_size": batch_size, "schedule": schedule, "replicas": replicas, "seed": seed,
+        "tol": tol, "output": output, "dtype": dtype, "callback": callback, "progress": progress,
+        "checkpoint": checkpoint, "resume": resume, "trace": trace, "polish": polish,
+        "starts": starts,
+    }  # fmt: skip
+    if isinstance(problem, Problem) and is_limit(problem.regularizer):
+        return solve_within(problem, x0, settings, solve_checked)
+    return solve_checked(problem, x0, settings)
+
+
+# What the solves of smoothed problems share with the one that was asked for.
+KEPT = (
+    "steps", "batch_size", "schedule", "replicas", "seed", "dtype", "callback", "progress", "trace",
+    "starts",
+)  # fmt: skip
+
+
+def solve_checked(problem: Problem, x0: Any, settings: dict[str, Any]) -> Result:
+    """One solve by the way that is asked for, or by the best of those that "auto" tries."""
+    arguments = checked(problem, x0, **settings)
     callers = bool(jax.config.read("jax_enable_x64"))
 
     def run(a: Arguments) -> Result:
@@ -147,11 +165,7 @@ def solve(
     def other(problem: Problem, x0: Any, left: dict[str, Any]) -> Result:
         """Of a smoothed problem, from another start."""
         budget = {name: value for name, value in left.items() if np.isfinite(value)}
-        return solve(
-            problem, x0, steps=steps, batch_size=batch_size, schedule=schedule, replicas=replicas,
-            seed=seed, dtype=dtype, callback=callback, progress=progress, trace=trace,
-            starts=starts, **budget,
-        )  # fmt: skip
+        return solve(problem, x0, **{name: settings[name] for name in KEPT}, **budget)
 
     with jax.enable_x64(arguments.dtype == np.float64):
         if smooths(problem, arguments):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 import time
@@ -53,6 +54,13 @@ def fit(request: Request, out: Path, force: bool, report: Path | None, as_json: 
     else:
         terminal.print_result(fitted.result)
         terminal.print_model(fitted.model)
+        if request.inference:
+            from mossp.app.fitting.page import support_names
+
+            found = dataclasses.replace(
+                fitted.estimator.inference_, names=tuple(support_names(fitted))
+            )
+            terminal.say(f"standard errors, of the standardised columns\n{found!r}")
     sys.stdout.flush()
     stream = sys.stderr if as_json else sys.stdout
     if kept:

@@ -59,6 +59,8 @@ def estimator_of(
     settings: dict[str, Any] = {
         "loss": "logistic" if loss == "softmax" else loss,
         "regularizer": request.regularizer,
+        "max_features": request.max_features,
+        "inference": request.inference,
         "equality": [
             e for t in request.equalities for e in parse(t, features.names, "=", several, units)
         ]

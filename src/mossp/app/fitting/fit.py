@@ -176,6 +176,8 @@ def as_model(
     several = classes is not None and len(classes) > 2
     name = request.regularizer.partition(":")[0]
     chosen = "" if estimator.lam is None else f"{name}:{estimator.lam:.6g}"
+    if request.max_features is not None:
+        chosen = f"at most {request.max_features} features"
     certificate = {
         "criticality": result.certificate.criticality,
         "feasibility": result.certificate.feasibility,

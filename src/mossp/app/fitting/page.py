@@ -36,9 +36,11 @@ def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
         extras.append(confusion_part(fitted))
     if fitted.model.about["rates"]:
         extras.insert(1, rates_part(fitted))
+    if request.inference:
+        extras.append(inference_part(fitted))
     if fitted.search is not None:
         extras.append(path_part(fitted, fitted.search.path_))
-    elif fitted.estimator.regularizer != "none" and rates_met(fitted):
+    elif has_strength(fitted) and rates_met(fitted):
         train = fitted.train
         strengths = regularization_path(
             fitted.estimator, train.X, train.y, sensitive=train.sensitive, lams=STRENGTHS,
@@ -70,6 +72,11 @@ def asked_part(fitted: Fitted) -> Extra:
     if about["units"] == "data":
         note = "Constraints are on the coefficients in the units of the data, not those below."
     return Extra("What was asked for", ("", ""), rows, [], note)
+
+
+def has_strength(fitted: Fitted) -> bool:
+    """Whether there is a path of strengths to show."""
+    return fitted.estimator.regularizer != "none" and fitted.estimator.max_features is None
 
 
 def rates_met(fitted: Fitted) -> bool:
@@ -139,6 +146,28 @@ def confusion_part(fitted: Fitted) -> Extra:
     header = (f"{part} rows", *(f"taken for {name}" for name in classes), "recall", "precision")
     note = " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in choices(fitted.model))
     return Extra("Decisions", header, rows, [], note)
+
+
+def inference_part(fitted: Fitted) -> Extra:
+    """Standard errors on the support, by the names of the features."""
+    found = fitted.estimator.inference_
+    rows = [
+        (name, numbers.coefficient(c), numbers.value(e, 3), f"{numbers.value(low, 4)} to "
+         f"{numbers.value(high, 4)}", numbers.value(p, 2))
+        for name, c, e, low, high, p in zip(
+            support_names(fitted), found.coef, found.standard_errors, found.low, found.high,
+            found.p_values, strict=True,
+        )
+    ]  # fmt: skip
+    header = ("coefficient", "standardised", "standard error", "95 % interval", "p value")
+    return Extra("Standard errors", header, rows, [], found.note)
+
+
+def support_names(fitted: Fitted) -> list[str]:
+    """Names of the features that the standard errors are of."""
+    x = fitted.result.x
+    kept = [*(np.ravel(x["coef"]) != 0), *([True] * np.size(x.get("intercept", ())))]
+    return [name for name, inside in zip(fitted.names, kept, strict=True) if inside]
 
 
 def path_part(fitted: Fitted, strengths: Strengths) -> Extra:

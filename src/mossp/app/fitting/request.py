@@ -20,6 +20,7 @@ class Request:
     min_fpr: options.MinFpr = None
     offset: options.Offset = None
     regularizer: options.Regularizer = "l1"
+    max_features: options.MaxFeatures = None
     choose: options.Choose = "best"
     scoring: options.Scoring = None
     threshold: options.Threshold = None
@@ -29,6 +30,7 @@ class Request:
     nonnegative: options.Nonnegative = False
     no_intercept: options.NoIntercept = False
     balanced: options.Balanced = False
+    inference: options.Inference = False
     rate: options.Rate = None
     rates_margin: options.RatesMargin = None
     sensitive: options.Sensitive = None
@@ -124,6 +126,6 @@ class Request:
     @property
     def chooses_strength(self) -> bool:
         """Whether the strength of the regulariser is left open."""
-        if self.objective is not None:  # folds have no labels to score with, or another measure
-            return False
+        if self.objective is not None or self.max_features is not None:
+            return False  # folds have no labels to score with, or a limit is in its place
         return ":" not in self.regularizer and self.regularizer != "none"

@@ -1,0 +1,97 @@
+"""Linear models with at most k features: a search on the host, and a proof of what it found.
+
+A point whose k columns are at their best, and lam times the truncated l1 norm with lam above the
+slopes of all others, is critical: that is certified as any other answer. Where the search does not
+know the problem (constraints, rates, several classes, other losses) `solve` does all of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import jax
+import numpy as np
+
+from mossp._base.device import on_device
+from mossp._base.types import PyTree
+from mossp.certificates.stationarity import full_gradient, shortest_certificate
+from mossp.newton.recession import ADVICE, leads_to_infinity
+from mossp.regularizers.strength import strengthened
+from mossp.result import Result, Status, Trace
+from mossp.sklearn.formulation import (
+    CLASSIFICATION,
+    REGRESSION,
+    Parameters,
+    formulate,
+    loss_of,
+    penalty_of,
+)
+from mossp.sklearn.promises import has_rates
+from mossp.sklearn.rows import Rows
+from mossp.sklearn.splicing import Fit, as_start, best_columns
+from mossp.solving.limits import FIRM
+
+TOL = 1e-10
+FAR = 15.0  # a score: beyond, the logistic loss is 0 to seven digits
+FOUND = "The best columns were searched for by exchanges, and the model of them is certified."
+
+
+def best_found(params: Parameters, rows: Rows) -> Result | None:
+    """The model of the best columns, with its certificate; None where it is left to `solve`."""
+    free = params["equality"] is None and params["inequality"] is None and not has_rates(params)
+    plain = not params["nonnegative"] and params["feature_weights"] is None
+    if not (free and plain) or params["penalize_intercept"] or params["method"] != "auto":
+        return None
+    began = time.perf_counter()
+    penalty_of(params, rows, None)  # what is wrong with the limit is told
+    task = REGRESSION if rows.classes is None else CLASSIFICATION
+    loss = loss_of(params["loss"], task, rows.classes)
+    found = best_columns(loss, rows, int(params["max_features"]), params["fit_intercept"])
+    if found is None or not np.isfinite(found.loss):
+        return None
+    result = proved(params, rows, found)
+    return dataclasses.replace(result, seconds=time.perf_counter() - began)
+
+
+def scores_far(rows: Rows, x: PyTree) -> bool:
+    """Whether a row's score is so large that it may be on its way to infinity."""
+    scores = np.asarray(rows.X @ x["coef"]) + x.get("intercept", 0.0)
+    return rows.classes is not None and bool(np.abs(scores).max() > FAR)
+
+
+def proved(params: Parameters, rows: Rows, found: Fit) -> Result:
+    """The fit as an answer, with the certificate that it has."""
+    x = as_start(found, rows.features, params["fit_intercept"])
+    problem, _, _ = formulate(params, rows)
+    slopes = np.abs(np.asarray(rows.X.T @ found.slope))
+    lam = FIRM * max(float(slopes.max(initial=0.0)), 1e-8)
+    problem = dataclasses.replace(problem, regularizer=strengthened(problem.regularizer, lam))
+    tol = TOL if params["tol"] is None else float(params["tol"])
+    with jax.enable_x64(True):
+        oracles = problem.oracles(x)
+        vector = on_device(oracles.structure.ravel(x))
+        certificate = shortest_certificate(oracles, vector, full_gradient(oracles, vector))
+        holds = certificate.is_kkt(tol, relative=True)
+        # Where F falls for ever, any point far away is nearly critical.
+        endless = scores_far(rows, x) and leads_to_infinity(
+            oracles, oracles.structure.ravel(x), np.zeros(0), tol
+        )
+    holds = holds and not endless
+    status = Status.CONVERGED if holds else Status.DIVERGED if endless else Status.BUDGET
+    message = ADVICE if endless else f"{status.value} {FOUND}"
+    fun, zero = found.loss, np.zeros(1)
+    return Result(
+        x=x, fun=fun, violation=0.0, success=holds, status=status,
+        message=message, certificate=certificate, expectation=None, steps=0,
+        gradients=found.gradients, values=0, hessian_products=0, seconds=0.0, compile_seconds=0.0,
+        trace=Trace(np.zeros(1, int), np.zeros(1, int), zero, np.array([[fun]]), np.zeros((1, 1)),
+                    np.zeros((1, 1)), len(rows.labels)),
+        xs=jax.tree.map(lambda leaf: leaf[None], x), funs=np.array([fun]), violations=zero,
+        tol=tol,
+        settings={
+            "method": "splicing", "samples": len(rows.labels),
+            "variables": sum(np.size(leaf) for leaf in x.values()), "constraints": 0,
+            "regularizer": "Cardinality", "max_features": int(params["max_features"]),
+        },
+    )  # fmt: skip

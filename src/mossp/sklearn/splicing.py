@@ -1,0 +1,248 @@
+"""The best k columns of a linear model, searched for by exchanges, on the host.
+
+With A the columns in the model, losses l_i of predictions p_i, d = X' l'(p) / N and
+h_j = sum_i l''(p_i) (x_ij - m_j)^2 / N, m_j the mean of column j (0 without an intercept), a
+quadratic model says
+
+    h_j x_j^2 / 2       what is lost where column j of A leaves
+    d_j^2 / (2 h_j)     what is gained where column j outside of A enters
+
+C of the former with the least to lose are exchanged for C of the latter with the most to gain, for
+falling C, as long as the loss falls (Zhu et al., PNAS 2020). Where no exchange of this kind helps,
+single columns are taken out by turns and the gains computed anew without them; where that does not
+help, either, the search ends. It begins from the columns with the largest gains at once, and again
+from those that enter one after another; the better end is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.special
+
+from mossp import losses
+from mossp.losses import Predictive
+from mossp.sklearn.rows import Rows
+
+NEWTON_STEPS = 50
+ARRIVED = 1e-14  # a Newton decrement, relative to the loss
+ROUNDING, REFINED = 1e-13, 3  # decrements that the loss cannot see, and steps that are taken there
+ROUGH = 1e-5  # the same for a fit that only decides about an exchange
+PAYS = 1e-9  # relative: an exchange that gains less is none
+TURNS = 200  # exchanges, at most
+MORE = 4.0  # times the gain that the quadratic model predicts: not worth a trial below
+ENTERING = 3  # columns tried in the place of one that is taken out
+RIDGE = 1e-10  # of the largest curvature: columns may depend on each other
+
+Derivatives = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+
+
+def squared(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return (p - y) ** 2 / 2, p - y, np.ones_like(p)
+
+
+def logistic(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    s = scipy.special.expit(-y * p)
+    return np.logaddexp(0.0, -y * p), -y * s, s * (1 - s)
+
+
+def poisson(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    mean = np.exp(np.minimum(p, 500.0))
+    return mean - y * p, mean - y, mean
+
+
+KNOWN: dict[type[Predictive], Derivatives] = {  # (l, l', l'') of the rows
+    losses.Squared: squared,
+    losses.Logistic: logistic,
+    losses.Poisson: poisson,
+}
+
+
+class Fit(NamedTuple):
+    """The minimum over some columns."""
+
+    columns: np.ndarray
+    coef: np.ndarray  # of these columns
+    intercept: float
+    loss: float
+    slope: np.ndarray  # of the rows: weights times l'(p)
+    curve: np.ndarray  # weights times l''(p)
+    gradients: int = 0  # samples differentiated by the search so far
+
+
+def best_columns(loss: Predictive, rows: Rows, k: int, intercept: bool) -> Fit | None:
+    """The k columns that the search ends with; None for a loss that it does not know.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 6))
+    >>> rows = Rows(X, X[:, 4] - X[:, 1] + 0.1 * rng.normal(size=100), np.ones(100))
+    >>> best_columns(losses.squared, rows, 2, intercept=True).columns.tolist()
+    [1, 4]
+    """
+    derivatives = KNOWN.get(type(loss))
+    if derivatives is None or rows.outputs is not None:
+        return None
+    search = Search(derivatives, rows, min(k, rows.features), intercept)
+    at_once = search.improved(search.fit(search.leading(search.fit(np.zeros(0, int)), search.k)))
+    grown = search.grown()
+    if not np.array_equal(grown.columns, at_once.columns):
+        grown = search.improved(grown)
+    best = min((at_once, grown), key=lambda fit: fit.loss)
+    return search.fit(best.columns, best, ARRIVED)
+
+
+class Search:
+    """Fits to columns of given rows, and exchanges of columns."""
+
+    def __init__(self, derivatives: Derivatives, rows: Rows, k: int, intercept: bool) -> None:
+        self.derivatives, self.rows, self.k, self.intercept = derivatives, rows, k, intercept
+        self.X, self.w = rows.X, rows.weights / rows.weights.sum()
+        self.offset = 0.0 if rows.offset is None else rows.offset
+        self.dense = isinstance(self.X, np.ndarray)
+        self.squares = self.X**2 if self.dense else self.X.multiply(self.X).tocsr()
+        self.quadratic = derivatives is squared
+        self.constant = self.spread(self.X, self.squares, self.w) if self.quadratic else None
+        self.turns = TURNS
+        self.gradients = 0
+
+    def fit(self, columns: np.ndarray, near: Fit | None = None, tol: float = ROUGH) -> Fit:
+        """Newton's method over these columns, damped where the loss would rise."""
+        columns = np.sort(columns)
+        A = self.X[:, columns] if self.dense else self.X[:, columns].toarray()
+        if self.intercept:
+            A = np.column_stack([A, np.ones(len(A))])
+        x = np.zeros(A.shape[1])
+        if near is not None:
+            known = dict(zip(near.columns.tolist(), near.coef.tolist(), strict=True))
+            x[: len(columns)] = [known.get(j, 0.0) for j in columns.tolist()]
+            x[len(columns) :] = near.intercept
+        p = A @ x + self.offset
+        value, slope, curve = self.evaluated(p)
+        last = 0  # steps since the loss stopped telling points apart
+        for _ in range(NEWTON_STEPS):
+            g = A.T @ slope
+            H = A.T @ (curve[:, None] * A)
+            if not len(g):
+                break
+            H[np.diag_indices_from(H)] += RIDGE * max(np.trace(H) / len(H), 1e-300)
+            step = -scipy.linalg.solve(H, g, assume_a="pos", check_finite=False)
+            decrement = -float(g @ step)
+            if not np.isfinite(decrement) or decrement <= tol**2 * (1 + abs(value)):
+                break
+            along, t = A @ step, 1.0
+            unseen = decrement <= ROUNDING * (1 + abs(value))  # what the loss cannot tell apart
+            while t > 1e-6:
+                new = self.evaluated(p + t * along)
+                if unseen or new[0] <= value - 1e-4 * t * decrement:
+                    break
+                t /= 2
+            else:
+                break
+            x, p = x + t * step, p + t * along
+            value, slope, curve = new
+            last += unseen
+            if last == REFINED or (self.quadratic and t == 1.0 and tol > ARRIVED):
+                break
+        constant = float(x[-1]) if self.intercept else 0.0
+        return Fit(columns, x[: len(columns)], constant, value, slope, curve, self.gradients)
+
+    def evaluated(self, p: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        self.gradients += len(p)
+        each, slope, curve = self.derivatives(p, self.rows.labels)
+        return float(self.w @ each), self.w * slope, self.w * curve
+
+    def curvatures(self, fit: Fit) -> np.ndarray:
+        """h, of all columns."""
+        if self.constant is not None:
+            return self.constant
+        return self.spread(self.X, self.squares, fit.curve)
+
+    def spread(self, X: Any, squares: Any, curve: np.ndarray) -> np.ndarray:
+        """h of columns, about their means where an intercept takes up what they have in common."""
+        h = np.asarray(squares.T @ curve).ravel()
+        if not self.intercept:
+            return h
+        common = np.asarray(X.T @ curve).ravel() ** 2 / max(float(curve.sum()), 1e-300)
+        return np.maximum(h - common, 0.0)
+
+    def losing(self, fit: Fit) -> np.ndarray:
+        """The columns inside, those with the least to lose first."""
+        inside = fit.columns
+        h = self.spread(self.X[:, inside], self.squares[:, inside], fit.curve)
+        return inside[np.argsort(h * fit.coef**2, kind="stable")]
+
+    def gains(self, fit: Fit) -> np.ndarray:
+        """What columns outside would gain; -1 for those inside."""
+        h = self.curvatures(fit)
+        slopes = np.asarray(self.X.T @ fit.slope).ravel()
+        found = slopes**2 / np.maximum(h, 1e-12 * max(h.max(initial=0.0), 1e-300))
+        found[fit.columns] = -1.0
+        return found
+
+    def leading(self, fit: Fit, count: int, gains: np.ndarray | None = None) -> np.ndarray:
+        """The columns outside with the most to gain."""
+        gains = self.gains(fit) if gains is None else gains
+        count = min(count, len(gains) - len(fit.columns))
+        if count <= 0:
+            return np.zeros(0, int)
+        some = np.argpartition(-gains, count - 1)[:count]
+        return some[np.argsort(-gains[some], kind="stable")]
+
+    def grown(self) -> Fit:
+        """k columns, which enter one after another."""
+        fit = self.fit(np.zeros(0, int))
+        for _ in range(self.k):
+            fit = self.fit(np.append(fit.columns, self.leading(fit, 1)), fit)
+        return fit
+
+    def improved(self, fit: Fit) -> Fit:
+        """Exchanges as long as one of them lowers the loss."""
+        while self.turns > 0:
+            better = self.exchanged(fit) or self.turned(fit)
+            if better is None:
+                return fit
+            fit = better
+            self.turns -= 1
+        return fit
+
+    def exchanged(self, fit: Fit) -> Fit | None:
+        """C columns for C others, C falling; the first exchange that pays."""
+        weakest = self.losing(fit)
+        C = max(len(weakest) // 2, 1)
+        entering = self.leading(fit, C)
+        while C >= 1:
+            columns = np.concatenate([np.setdiff1d(fit.columns, weakest[:C]), entering[:C]])
+            trial = self.fit(columns, fit)
+            if self.pays(trial, fit):
+                return trial
+            C //= 2
+        return None
+
+    def turned(self, fit: Fit) -> Fit | None:
+        """One column for another, its gain without the first; the first exchange that pays."""
+        for j in self.losing(fit).tolist():
+            without = self.fit(np.setdiff1d(fit.columns, [j]), fit)
+            gains, lost = self.gains(without), without.loss - fit.loss
+            for entering in self.leading(without, ENTERING + 1, gains).tolist():
+                # The other columns are fitted anew as well, which gains more, but seldom so much.
+                if entering == j or MORE * gains[entering] / 2 < lost:
+                    continue
+                trial = self.fit(np.append(without.columns, entering), without)
+                if self.pays(trial, fit):
+                    return trial
+        return None
+
+    def pays(self, new: Fit, old: Fit) -> bool:
+        return new.loss < old.loss - PAYS * (1 + abs(old.loss))
+
+
+def as_start(fit: Fit, features: int, intercept: bool) -> dict[str, Any]:
+    """The fit as coefficients, {"coef", "intercept"}."""
+    coef = np.zeros(features)
+    coef[fit.columns] = fit.coef
+    return {"coef": coef, **({"intercept": np.array(fit.intercept)} if intercept else {})}
