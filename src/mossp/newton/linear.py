@@ -106,7 +106,7 @@ class LinearLoss:
         self, x: np.ndarray, S: np.ndarray
     ) -> tuple[Callable[[np.ndarray], np.ndarray], np.ndarray]:
         """(v -> H v, the diagonal of H) for H = Hess f(x) on the entries S, in ascending order."""
-        d, C = self._curvatures(x), self.C
+        d, C = self.curvatures(x), self.C
         features = np.unique(S // C)
         table = self.table.only(features)
         here = (np.searchsorted(features, S // C), S % C)

@@ -29,6 +29,12 @@ from mossp.solving.ways import best_way
 
 __all__ = ["Progress", "solve", "solve_once"]
 
+# What the solves of smoothed problems share with the one that was asked for.
+KEPT = (
+    "steps", "batch_size", "schedule", "replicas", "seed", "dtype", "callback", "progress", "trace",
+    "starts",
+)  # fmt: skip
+
 
 def solve(
     problem: Problem,
@@ -145,13 +151,6 @@ def solve(
     if isinstance(problem, Problem) and is_limit(problem.regularizer):
         return solve_within(problem, x0, settings, solve_checked)
     return solve_checked(problem, x0, settings)
-
-
-# What the solves of smoothed problems share with the one that was asked for.
-KEPT = (
-    "steps", "batch_size", "schedule", "replicas", "seed", "dtype", "callback", "progress", "trace",
-    "starts",
-)  # fmt: skip
 
 
 def solve_checked(problem: Problem, x0: Any, settings: dict[str, Any]) -> Result:
