@@ -2,6 +2,7 @@
 
     MOSSP_DATA=... python benchmarks/endings.py write before.json     # with one version
     MOSSP_DATA=... python benchmarks/endings.py write after.json      # with another
+    ... write some.json australian tanh                               # some of the data sets
     python benchmarks/endings.py compare before.json after.json
 
 A problem that is not convex has many critical points: a change of what "auto" does may lead to
@@ -89,9 +90,11 @@ def cases() -> Iterator[tuple[str, mossp.Problem, int, list[np.ndarray]]]:
             yield f"tanh, {penalty}, {constraint}", problem, 32, starts
 
 
-def write(path: str) -> None:
+def write(path: str, *some: str) -> None:
     ends = {}
     for name, problem, batch, starts in cases():
+        if some and not name.startswith(some):
+            continue
         found = []
         for x0 in starts:
             began = time.perf_counter()
@@ -128,6 +131,6 @@ def compare(first: str, second: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["write"]:
-        write(sys.argv[2])
+        write(*sys.argv[2:])
     else:
         compare(*sys.argv[2:4])

@@ -11,6 +11,7 @@ import os
 import signal
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -439,7 +440,12 @@ def reader_of(monkeypatch, **settings):
     solve(callback=lambda progress: True, **settings)
     monkeypatch.undo()
     _, mark, _, fresh, loop = calls[0]
-    return lambda file: real(file, mark, True, fresh, loop)[0]
+
+    def read(file):
+        with jax.enable_x64(True):  # as in `solve`
+            return real(file, mark, True, fresh, loop)[0]
+
+    return read
 
 
 @pytest.mark.parametrize("method", ["mossp-r", "auto"])

@@ -354,7 +354,8 @@ def test_polishing_is_counted_in_seconds_and_ends_with_them(monkeypatch):
     monkeypatch.setattr(Polishing, "compile", lambda self, x: None)  # known already
     monkeypatch.setattr(KKT, "evaluate", wait)
     r = mossp.solve(problem, START, **given, seconds=0.35)
-    assert 1 <= len(evaluated) <= 5 and r.seconds >= 0.1 and r.steps == 20
+    # One of them is of the start, before the clock.
+    assert 2 <= len(evaluated) <= 6 and r.seconds >= 0.1 and r.steps == 20
     assert "not polished" not in r.message
 
 

@@ -103,8 +103,9 @@ def test_polishing_data_without_end_is_refused(data):
 
 def test_the_result_says_what_was_chosen():
     r = unbroken()
-    assert "Chosen: sqp-dc with SVRG gradients: 600 rows, 1 constraint." in r.message
-    assert "Polished by" in r.message and is_sentence(r.message)
+    assert "Chosen: sqp-dc with full gradients: 600 rows, 1 constraint." in r.message
+    assert f"After {r.steps} steps with full gradients, polished by" in r.message
+    assert is_sentence(r.message)
     s = r.settings
     assert s["method"] == "sqp-dc" and s["samples"] == N and s["constraints"] == 1
     assert s["variables"] == n and s["regularizer"] == "L1MinusL2" and s["schedule"] == "Auto"

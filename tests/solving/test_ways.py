@@ -35,8 +35,11 @@ LONG = np.random.default_rng(1).uniform(1, 5, 3)
 def test_a_product_under_an_ellipsoid(seed):
     """Its steps are measured where the loss is flat; the optimum is known."""
     D, r = np.random.default_rng(seed).uniform(1, 5, 3), [10.0, 48.0, 200.0, 1000.0][seed]
-    result = mossp.solve(mossp.Problem(volume, inequality=Partial(ellipsoid, D, r)), np.ones(3))
+    problem = mossp.Problem(volume, inequality=Partial(ellipsoid, D, r))
     best = -np.sqrt((r / 3) ** 3 / np.prod(D))
+    at_once = mossp.solve(problem, np.ones(3))  # by full gradients, whose length is searched for
+    assert at_once.success and at_once.fun == pytest.approx(best, rel=1e-9), at_once.message
+    result = mossp.solve(problem, np.ones(3), steps=2000)
     assert result.fun == pytest.approx(best, rel=1e-6) and result.violation <= 1e-6 * r
     assert "DIVERGED first: this is the answer of" in result.message or seed == 0
     assert is_sentence(result.message)
@@ -127,7 +130,7 @@ def test_other_ways_are_counted():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(costs, "summed_up", listen)
-        result = mossp.solve(problem, np.ones(3))
+        result = mossp.solve(problem, np.ones(3), steps=2000)
     assert len(found) >= 2 and found[0].status is Status.DIVERGED
     assert result.gradients == sum(r.gradients for r in found)
     assert result.seconds == pytest.approx(sum(r.seconds for r in found))

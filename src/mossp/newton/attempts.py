@@ -23,14 +23,12 @@ from mossp.certificates.certificate import Witness
 from mossp.losses import Loss
 from mossp.newton.candidates import from_strong, spliced
 from mossp.newton.dca import polish
-from mossp.newton.descent import Descent
 from mossp.newton.globalization import Polished, compile_steps
 from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
 from mossp.newton.residual import KKT, row_count
 from mossp.newton.search import confines
 from mossp.oracles import Oracles
-from mossp.regularizers.combine import Relaxed
 from mossp.regularizers.strength import strengths_in
 
 # Parts of h in problems without -g, whose answers are starts for the problem itself. h alone
@@ -93,7 +91,7 @@ class Attempts(NamedTuple):
                 polished = f"After {full} with full gradients, polished by {newton}."
             return f"{polished} {PREFERRED}" if self.preferred is not None else polished
         why = f": {self.ended}" if self.ended else ""
-        if self.cost == 0:
+        if self.cost == 0 or (self.full_steps and self.tried < 0 and self.candidate is None):
             return f"It was not polished{why}." if why else "It ended early, and was not polished."
         if self.candidate is not None:
             return (
@@ -259,31 +257,12 @@ class Polishing:
                 break  # more entries led no further down
         return done
 
-    def descended(
+    def with_candidate(
         self, done: Attempts, x: np.ndarray, observer: Observer | None = None
     ) -> Attempts:
-        """With the critical point that full steps lead to from the answer without -g, if lower.
-
-        The way from the start ends at the first critical point that it meets; h alone has few.
-        """
-        known = done.certified(self.tol)
-        if not known or self.budget.received:
-            return done
-        kkt = KKT(self.oracles, x.dtype)
-        convex = Descent(kkt, self._meter(done), x, Relaxed(kkt.regularizer, np.ones(())))
-        convex.settle()
-        done = done._replace(gradients=done.gradients + convex.meter.gradients)
-        descent = Descent(kkt, self._meter(done), convex.at.x)
-        descent.settle()
-        done = done._replace(gradients=done.gradients + descent.meter.gradients)
-        end = np.asarray(descent.at.x, x.dtype)
-        if np.array_equal(np.sign(end), np.sign(known[0].witness.x)):
-            return done  # the same pieces: polishing leads to what is known
-        done, answer = self._newton(done, self.oracles, end, observer, self.budget, patient=False)
+        """With the critical point that x is next to, if it is lower than those known."""
+        done, answer = self._newton(done, self.oracles, x, observer, self.budget, patient=False)
         return self._considered(done, answer)
-
-    def _meter(self, done: Attempts) -> Meter:
-        return Meter(self.budget, before=done.cost, reserve=row_count(self.oracles))
 
     def refined(self, done: Attempts, x: np.ndarray, observer: Observer | None = None) -> Attempts:
         """With candidates that only the answers found give a reason for: exchanges, and paths.

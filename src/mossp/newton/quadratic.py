@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy  # whose parts take long to import, and are where they are first used
 
 from mossp.newton.conjugate import Curvature
 

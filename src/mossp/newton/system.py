@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
-import scipy.sparse.linalg
+import scipy  # whose parts take long to import, and are where they are first used
 
 from mossp._base.programs import compiled
 from mossp._base.types import Vector

@@ -56,13 +56,12 @@ def before_the_first_step(p: Prepared, state: State) -> State:
         state = solved_at_start(p, state)
     if state.ended is None:
         state = polished_early(p, state)
-    state = stopped(p, short_way(p, state))
-    if relaxes(p, state) and state.ended in (None, Ended.START, Ended.SOLVED):
+    if relaxes(p, state) and state.ended in (None, Ended.START):
         relaxed = p.polishing.relaxed(
             state.attempts, p.start, observed(p, state), near=p.arguments.warm
         )
         state = state._replace(attempts=relaxed)
-    return stopped(p, state)
+    return stopped(p, short_way(p, stopped(p, state)))
 
 
 def compiled(p: Prepared, state: State) -> State:

@@ -5,7 +5,7 @@ come first: steps with full gradients (`mossp.newton.descent`) from the start un
 Newton's method. Where that leads to a KKT point the run is over; where it does not, steps begin at
 the start as if nothing had been before.
 
-Full gradients follow the nearest valley, and noise would leave some of them: so the answer without
+Full gradients follow the nearest valley, and noise would leave some of them: so an answer without
 -g is a second start, and the lower of the two ends is taken.
 """
 
@@ -17,13 +17,16 @@ from mossp._base.types import PyTree
 from mossp.engine.loop import Position
 from mossp.engine.steps import Observation
 from mossp.engine.watch import Record
+from mossp.newton.attempts import PARTS, Attempts
 from mossp.newton.descent import LEVEL, MARKS, Descent
 from mossp.newton.meter import Meter
 from mossp.newton.residual import KKT, row_count
+from mossp.regularizers.combine import Relaxed
 from mossp.solving.observer import Progress
 from mossp.solving.prepare import Prepared
 from mossp.solving.state import Ended, State
 
+JUMP = 0.5  # of the largest slope of g: it changes by so much only from one piece to another
 FEASIBLE = 1e-4  # the largest violation of a start: from others, steps with noise have more to do
 
 
@@ -39,7 +42,7 @@ def short_way(p: Prepared, state: State) -> State:
     here = p.at_start
     if here.finite.all() and here.violation.max() <= FEASIBLE:
         state = descended(p, state)
-    if state.ended is not None:
+    if state.ended is not None or p.budget.received:
         return state.noted(f"Chosen: {a.first}.")
     then = ", which did not end it; then " if state.attempts.full_steps else "; then "
     return state.noted(f"Chosen: {a.first}{then}{a.chosen}.")
@@ -54,6 +57,8 @@ def descended(p: Prepared, begin: State) -> State:
     state, spent = recorded(p, begin, p.at_start, 0), done.gradients
     for mark in MARKS:
         goes_on = descent.go_on(mark)
+        if not descent.steps:  # nearly critical already, or not where steps are defined
+            break
         at = descent.at
         done = state.attempts._replace(
             gradients=spent + descent.meter.gradients, full_steps=descent.steps
@@ -72,13 +77,38 @@ def descended(p: Prepared, begin: State) -> State:
             spent += done.gradients - before
             state = state._replace(attempts=done)
             if p.polishing.all_found(done, np.zeros(1, bool)):
-                done = p.polishing.descended(done, x)
-                return state._replace(attempts=done, ended=Ended.SOLVED)
+                state = state._replace(attempts=from_second_start(p, done))
+                return state._replace(ended=Ended.SOLVED)
         if not goes_on:
             break
     # As if nothing had been before, but for what it has cost.
     kept = state.attempts._replace(tried=-1, ended="")
     return begin._replace(attempts=kept, record=Record.empty(p.arguments.replicas))
+
+
+def from_second_start(p: Prepared, done: Attempts) -> Attempts:
+    """With the critical point that full steps lead to from an answer without -g, if it is lower.
+
+    A part of h alone has few critical points, and leaves more entries than h - g does.
+    """
+    known = done.certified(p.arguments.tol)[0].witness.x
+    kkt, x, reserve = KKT(p.oracles, p.start.dtype), p.start, row_count(p.oracles)
+    for regularizer in (Relaxed(kkt.regularizer, np.asarray(PARTS[1])), kkt.regularizer):
+        meter = Meter(p.budget, before=done.cost, reserve=reserve)
+        descent = Descent(kkt, meter, x, regularizer)
+        descent.settle()
+        done = done._replace(gradients=done.gradients + meter.gradients)
+        x = np.asarray(descent.at.x, p.start.dtype)
+    if p.budget.received or same_pieces(kkt, x, known):  # polishing would lead to what is known
+        return done
+    return p.polishing.with_candidate(done, x)
+
+
+def same_pieces(kkt: KKT, x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether x and y have their nonzeros in common, and the pieces of g that they are on."""
+    one, other = (np.asarray(kkt.regularizer.subgradient_g(at)) for at in (x, y))
+    jump = np.abs(one - other).max(initial=0.0) > JUMP * np.abs(other).max(initial=0.0)
+    return np.array_equal(np.sign(x), np.sign(y)) and not jump
 
 
 def recorded(p: Prepared, state: State, seen: Observation, k: int) -> State:
