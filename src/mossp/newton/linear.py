@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base import disk
 from mossp._base.programs import ProgramSet
 from mossp._base.types import PyTree
 from mossp.losses import Loss, Predictive
@@ -141,10 +142,9 @@ class LinearLoss:
 
     def _rowwise(self, function: Any, z: np.ndarray) -> Any:
         program = self.programs.program(function, {})
-        return jax.tree.map(
-            lambda a: np.asarray(a, np.float64),
-            program(self.loss, z if self.outputs else z[:, 0], self.b),
-        )
+        with disk.used():
+            found = program(self.loss, z if self.outputs else z[:, 0], self.b)
+        return jax.tree.map(lambda a: np.asarray(a, np.float64), found)
 
 
 def linear_loss(oracles: Oracles) -> LinearLoss | None:
