@@ -9,9 +9,10 @@ on unit rows with a column of ones. `solve` has its defaults, from x = 0. At lam
 of criticality, feasibility and complementarity is printed; at lam = 0 the problem is smooth, and
 SciPy's SLSQP and trust-constr solve it too, from the same start, with compiled float64 values and
 gradients from JAX in the same process, all with one thread for BLAS. Seconds are of second calls,
-the median of three in which the solvers take turns (one where a call takes longer than LONG; trust-constr no more than 500
-iterations). The ratio is to the better of SciPy's two: the one with the lower F among the feasible,
-the faster where they agree. At some b, lam = 0 has no minimiser; the status says so.
+the median of three in which the solvers take turns (one where a call takes longer than LONG;
+trust-constr no more than 500 iterations). The ratio is to the better of SciPy's two: the one with
+the lower F among the feasible, the faster where they agree. At some b, lam = 0 has no minimiser;
+the status says so.
 """
 
 from __future__ import annotations

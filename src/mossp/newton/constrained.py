@@ -18,6 +18,7 @@ import scipy.linalg
 
 # Sets of multipliers that are tried: each step changes one bound, or ends.
 STEPS = 100
+REFINEMENTS = 2
 RIDGE = 1e-13  # of the dual matrix, relative to its largest entry: constraints may be redundant
 
 
@@ -48,7 +49,15 @@ def minimum(
     half_J = solve(factor, J.T, lower=True, check_finite=False)
     A, b = half_J.T @ half_J, c - half_J.T @ half_w
     q = bounded(A, b, lower, np.full(len(c), nu))
-    return -solve(factor, half_w + half_J @ q, lower=True, trans="T", check_finite=False), q
+    d = -solve(factor, half_w + half_J @ q, lower=True, trans="T", check_finite=False)
+    # Where M is nearly singular A is large, and the constraints are off by its rounding.
+    free = (q > lower) & (q < nu)
+    for _ in range(REFINEMENTS if free.any() else 0):
+        off = np.zeros(len(c))
+        off[free] = np.linalg.lstsq(A[np.ix_(free, free)], (c + J @ d)[free], rcond=None)[0]
+        q = q + off
+        d = d - solve(factor, half_J @ off, lower=True, trans="T", check_finite=False)
+    return d, np.clip(q, lower, nu)
 
 
 def bounded(A: np.ndarray, b: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

@@ -112,7 +112,9 @@ def polish(
     x = np.asarray(x)
     kkt = KKT(oracles, x.dtype)
     search = Search.of(kkt, Meter(budget, patience, before, reserve=row_count(oracles)))
-    path = follow(search, x, tol, patient, STEPS * MORE if last else STEPS)
+    # Steps that confine predictions lead on from afar, and are cheap.
+    many = last or (patient and search.reach is not None)
+    path = follow(search, x, tol, patient, STEPS * MORE if many else STEPS)
     end, s_h = proved(search, path, tol)
     left, first = kkt.proved(end, s_h), path.first
     rise = search.penalty(end) - search.penalty(first)
