@@ -2,8 +2,8 @@
 
     python benchmarks/partial_auc.py [splits]      three ranges, three sets, 1 and 10 % positives
 
-Mean normalised partial AUC over the splits, and seconds of CPU time. (LibAUC's SOPA needs PyTorch and
-packages that are not on every machine: it is not compared here.)
+Mean normalised partial AUC over the splits, and seconds of CPU time. (LibAUC's SOPA needs PyTorch
+and packages that are not on every machine: it is not compared here.)
 """
 
 from __future__ import annotations
