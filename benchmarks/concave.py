@@ -2,8 +2,8 @@
 
     python benchmarks/concave.py
 
-f(x) = mean_i |x - t_i|^2 / 2, g(x) = mean_i sum_j phi(x_j - r_ij) with phi piecewise linear, h = lam
-|x|_1: coordinate by coordinate, every critical point is found by trying all pieces.
+f(x) = mean_i |x - t_i|^2 / 2, g(x) = mean_i sum_j phi(x_j - r_ij) with phi piecewise linear, h =
+lam |x|_1: coordinate by coordinate, every critical point is found by trying all pieces.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def main():
             worst = np.array([r.certificate.worst for r in found])
             medians.append(np.median(worst))
             print(f"  {name} K = {K}: {far:.1e}, {medians[-1]:.1e}, "
-                  f"{sum(r.success for r in found)} of {TEN} certified at 1e-2", flush=True)  # fmt: skip
+                  f"{sum(r.success for r in found)} of {TEN} certified at 1e-2")  # fmt: skip
         slope = np.polyfit(np.log(STEPS), np.log(medians), 1)[0]
         print(f"  {name}: residuals fall like K^{slope:.2f}", flush=True)
     found = [mossp.solve(i.problem, i.start) for i in ten]

@@ -343,12 +343,13 @@ def given_rows(constraints: dict[str, Any], arrays: tuple[Any, ...]) -> dict[str
 
 
 def threshold(scores: HostArray, rows: Rows, rate: float) -> float:
-    """The score that the share `rate` of the negatives exceed."""
-    negative = rows.labels < 0
-    order = np.argsort(-scores[negative], kind="stable")
-    n, w = scores[negative][order], rows.weights[negative][order]
-    above = np.cumsum(w) / w.sum()
+    """The score that the share `rate` of the negatives exceed; between two that occur."""
+    negative = (rows.labels < 0) & (rows.weights > 0)
+    levels, place = np.unique(-scores[negative], return_inverse=True)  # the highest first
+    weights = np.bincount(place, rows.weights[negative])
+    above = np.cumsum(weights) / weights.sum()
     k = int(np.searchsorted(above, rate + 1e-12, side="right"))
-    if k == 0:  # not even one negative may be above
-        return float(n[0])
-    return float(n[k - 1] - 1.0) if k == len(n) else float((n[k - 1] + n[k]) / 2)
+    if k == 0:  # not even one negative may be above: between it and the next row
+        higher = scores[scores > -levels[0]]
+        return float((higher.min() - levels[0]) / 2 if len(higher) else 1.0 - levels[0])
+    return float(-levels[-1] - 1.0) if k == len(levels) else float(-(levels[k - 1] + levels[k]) / 2)

@@ -130,8 +130,10 @@ class PUClassifier(MoSSPClassifier):
     for a single set, and (labelled / unlabelled) (1 - c) / c for case-control. It is too large
     where positives and negatives overlap.
 
-    Left out, `lam` is prior / (labelled rows)^{1/2} times the usual scale of a feature: as strong
-    as the noise that few labels leave in the gradient of the risk, and weak where they are many.
+    Left out, `lam` is prior (2 log(2 n_features) / (labelled rows))^{1/2} times the usual scale of
+    a feature, whatever the regulariser: what chance makes of the largest entry of the gradient. It
+    is weak where labels are many. Where they are few, an l1 norm that is much weaker leaves the
+    unbiased risk without a minimum.
 
     Scores such as `score` and bounds such as `fpr <= 0.05` are true where the labels that they are
     computed with are; `selection[...]` needs none.
@@ -299,13 +301,19 @@ def is_plain(regularizer: Any) -> bool:
 
 
 def noise(rows: Rows) -> float:
-    """The deviation of a feature's mean over the labelled rows, of a feature of the usual scale."""
+    """What chance makes of the largest mean of a feature over the labelled rows.
+
+    Of n normal deviations the largest is (2 log 2n)^{1/2} times as large as one. With a larger l1
+    norm, pi E_+[m] of the labelled rows exceeds that of the population by less than the penalty,
+    for every m = w'x: the risk is bounded below.
+    """
     counted = np.ones(len(rows.labels)) if rows.counted is None else rows.counted
     share = counted / counted.sum()
     square = rows.X.multiply(rows.X) if is_sparse(rows.X) else rows.X**2
     variance = np.ravel(share @ square) - np.ravel(share @ rows.X) ** 2
     scale = float(np.median(np.sqrt(np.maximum(variance, 0.0))))
-    return (scale or 1.0) / float(np.sqrt(max(counted[rows.labels > 0].sum(), 1.0)))
+    largest = np.sqrt(2 * np.log(2 * max(rows.features, 1)))
+    return float((scale or 1.0) * largest / np.sqrt(max(counted[rows.labels > 0].sum(), 1.0)))
 
 
 def check_choice(name: str, given: Any, choices: tuple[str, ...]) -> None:
