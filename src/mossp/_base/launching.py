@@ -80,10 +80,11 @@ def distributed(
         heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=heartbeat,
         initialization_timeout=timeout,
     )  # fmt: skip
-    watch = Watch(max(heartbeat - BEFORE, heartbeat / 2))
+    found = Processes(jax.process_index(), jax.process_count())
+    watch = Watch(found.processes, max(heartbeat - BEFORE, heartbeat / 2))
     watch.start()
     atexit.register(watch.leave)  # before JAX takes its leave
-    return Processes(jax.process_index(), jax.process_count())
+    return found
 
 
 def launcher_found() -> bool:
@@ -100,11 +101,11 @@ class Watch(threading.Thread):
     JAX does so as well, and ends this process then by an abort: the sentence must come before.
     """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, processes: int, patience: float) -> None:
         super().__init__(name="mossp-watches", daemon=True)
-        self.patience = patience
+        self.processes, self.patience = processes, patience
         self.ended = threading.Event()
-        self.seen: dict[str, tuple[str, float]] = {}  # the last sign of each process, and when
+        self.seen: dict[int, tuple[str, float]] = {}  # the last sign of each process, and when
 
     def run(self) -> None:
         turn = 0
@@ -119,7 +120,7 @@ class Watch(threading.Thread):
             if silent:
                 print(
                     f"mossp: process {silent} of this run has given no sign of life for "
-                    f"{self.patience:.0f} s. {LOST.removeprefix('mossp: ').capitalize()}",
+                    f"{self.patience:.0f} s.\n{LOST}",
                     file=sys.stderr, flush=True,
                 )  # fmt: skip
                 return
@@ -128,14 +129,15 @@ class Watch(threading.Thread):
     def silent(self, turn: int) -> str:
         """The number of a process without a sign of life; "" where there is none."""
         tell(str(turn))
-        now, me = time.monotonic(), str(jax.process_index())
-        for key, sign in client().key_value_dir_get(ALIVE):
-            number = key.rsplit("/", 1)[1]
-            before, when = self.seen.get(number, ("", now))
+        now = time.monotonic()
+        signs = dict(client().key_value_dir_get(ALIVE))
+        for number in set(range(self.processes)) - {jax.process_index()}:
+            sign = signs.get(f"{ALIVE}{number}", "")
+            before, when = self.seen.setdefault(number, (sign, now))
             if sign != before:
                 self.seen[number] = sign, now
-            elif number != me and sign != LEFT and now - when > self.patience:
-                return number
+            elif sign != LEFT and now - when > self.patience:
+                return str(number)
         return ""
 
     def leave(self) -> None:
