@@ -342,7 +342,8 @@ def kills(times: str) -> None:
                 job.communicate(timeout=300)
             x, u, success, *_ = json.loads(Path(f"{folder}/0.json").read_text())
             resumed.append((x, u, success))
-            print(f"killed {victim} after {moment:.1f} s{' (it had ended)' if early else ''}: the other ended after "
+            print(f"killed {victim} after {moment:.1f} s{' (it had ended)' if early else ''}: the "
+                  "other ended after "
                   f"{waits[-1]:.1f} s, code {jobs[1 - victim].returncode}, sentence "
                   f"{'another process of this run' in said}; resumed by {1 + turn % 2}: "
                   f"||u|| = {u:.1e}, success {success}", flush=True)  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from mossp._base import launching
@@ -12,11 +14,16 @@ class Service:
     """What a process can ask the service that connects all of them."""
 
     def __init__(self):
-        self.kept, self.gone = {}, False
+        self.kept, self.gone, self.end = {}, False, threading.Event()
 
-    def key_value_set(self, key, value, allow_overwrite):
-        assert allow_overwrite
+    def key_value_set(self, key, value, allow_overwrite=False):
+        assert allow_overwrite == key.startswith("mossp/alive/")
         self.kept[key] = value
+        if not allow_overwrite:
+            self.end.set()
+
+    def blocking_key_value_get(self, key, milliseconds):
+        assert self.end.wait(5)
 
     def key_value_dir_get(self, folder):
         if self.gone:
@@ -59,5 +66,5 @@ def test_a_process_that_has_left_is_not_missed(service, capsys):
     watch.join(0.2)
     assert watch.is_alive()
     watch.leave()
-    assert not watch.is_alive() and not capsys.readouterr().err
+    assert not (watch.is_alive() or watch.waiting.is_alive()) and not capsys.readouterr().err
     assert service.kept["mossp/alive/0"] == launching.LEFT

@@ -22,6 +22,7 @@ HEARTBEAT = 10  # seconds without a sign of life after which a process is taken 
 # Signs of life, by which the sentence comes so many seconds before JAX's own end.
 ALIVE, LEFT, SIGN, BEFORE = "mossp/alive/", "left", 1.0, 4
 LEAVING = 2 * SIGN
+END, WAITING = "mossp/end/", 30 * 24 * 3600 * 1000  # milliseconds
 
 
 class Processes(NamedTuple):
@@ -106,6 +107,26 @@ class Watch(threading.Thread):
         self.processes, self.patience = processes, patience
         self.ended = threading.Event()
         self.seen: dict[int, tuple[str, float]] = {}  # the last sign of each process, and when
+        # The end of the first process, which all others speak to, is no matter of seconds: JAX
+        # ends this one at once. A wait for what never comes fails in the same moment.
+        self.waiting = threading.Thread(target=self.wait, name="mossp-waits", daemon=True)
+        self._said = threading.Lock()
+
+    def start(self) -> None:
+        self.waiting.start()
+        super().start()
+
+    def wait(self) -> None:
+        try:
+            client().blocking_key_value_get(f"{END}{jax.process_index()}", WAITING)
+        except Exception:
+            self.say(LOST)
+
+    def say(self, sentence: str) -> None:
+        """Once, and not where the process is at its end anyway."""
+        if not self.ended.is_set() and self._said.acquire(blocking=False):
+            sys.stderr.write(f"{sentence}\n")
+            sys.stderr.flush()
 
     def run(self) -> None:
         turn = 0
@@ -113,17 +134,13 @@ class Watch(threading.Thread):
             turn += 1
             try:
                 silent = self.silent(turn)
-            except Exception:  # the first process, which all others speak to, is gone
-                if not self.ended.is_set():
-                    print(LOST, file=sys.stderr, flush=True)
-                return
+            except Exception:
+                return self.say(LOST)
             if silent:
-                print(
+                return self.say(
                     f"mossp: process {silent} of this run has given no sign of life for "
-                    f"{self.patience:.0f} s.\n{LOST}",
-                    file=sys.stderr, flush=True,
-                )  # fmt: skip
-                return
+                    f"{self.patience:.0f} s.\n{LOST}"
+                )
             self.ended.wait(SIGN)
 
     def silent(self, turn: int) -> str:
@@ -141,11 +158,13 @@ class Watch(threading.Thread):
         return ""
 
     def leave(self) -> None:
-        """At the end of the process, which the thread would not survive."""
+        """At the end of the process, which the threads would not survive."""
         self.ended.set()
         with contextlib.suppress(Exception):  # where the run is lost there is nobody to tell
             tell(LEFT)
-        self.join(LEAVING)
+            client().key_value_set(f"{END}{jax.process_index()}", LEFT)
+        for thread in (self, self.waiting):
+            thread.join(LEAVING)
 
 
 def tell(sign: str) -> None:
