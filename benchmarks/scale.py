@@ -327,7 +327,8 @@ def kills(times: str) -> None:
             jobs = started(folder, 2, 80_000, checkpoint=f"{folder}/run.npz")
             while not all(Path(f"{folder}/{i}.json.ready").exists() for i in (0, 1)):
                 time.sleep(0.1)
-            time.sleep(rng.uniform(0, 30))
+            moment = rng.uniform(0, 15)
+            time.sleep(moment)
             victim = turn % 2
             early = jobs[victim].poll() is not None
             jobs[victim].send_signal(signal.SIGKILL)
@@ -341,7 +342,8 @@ def kills(times: str) -> None:
                 job.communicate(timeout=300)
             x, u, success, *_ = json.loads(Path(f"{folder}/0.json").read_text())
             resumed.append((x, u, success))
-            print(f"killed {victim}{' (it had ended)' if early else ''}: the other ended after "
+            print(f"killed {victim} after {moment:.1f} s{' (it had ended)' if early else ''}: the "
+                  "other ended after "
                   f"{waits[-1]:.1f} s, code {jobs[1 - victim].returncode}, sentence "
                   f"{'another process of this run' in said}; resumed by {1 + turn % 2}: "
                   f"||u|| = {u:.1e}, success {success}", flush=True)  # fmt: skip

@@ -22,6 +22,7 @@ HEARTBEAT = 10  # seconds without a sign of life after which a process is taken 
 # Signs of life, by which the sentence comes so many seconds before JAX's own end.
 ALIVE, LEFT, SIGN, BEFORE = "mossp/alive/", "left", 1.0, 4
 LEAVING = 2 * SIGN
+END, WAITING = "mossp/end/", 30 * 24 * 3600 * 1000  # milliseconds
 
 
 class Processes(NamedTuple):
@@ -80,10 +81,11 @@ def distributed(
         heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=heartbeat,
         initialization_timeout=timeout,
     )  # fmt: skip
-    watch = Watch(max(heartbeat - BEFORE, heartbeat / 2))
+    found = Processes(jax.process_index(), jax.process_count())
+    watch = Watch(found.processes, max(heartbeat - BEFORE, heartbeat / 2))
     watch.start()
     atexit.register(watch.leave)  # before JAX takes its leave
-    return Processes(jax.process_index(), jax.process_count())
+    return found
 
 
 def launcher_found() -> bool:
@@ -100,11 +102,31 @@ class Watch(threading.Thread):
     JAX does so as well, and ends this process then by an abort: the sentence must come before.
     """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, processes: int, patience: float) -> None:
         super().__init__(name="mossp-watches", daemon=True)
-        self.patience = patience
+        self.processes, self.patience = processes, patience
         self.ended = threading.Event()
-        self.seen: dict[str, tuple[str, float]] = {}  # the last sign of each process, and when
+        self.seen: dict[int, tuple[str, float]] = {}  # the last sign of each process, and when
+        # The end of the first process, which all others speak to, is no matter of seconds: JAX
+        # ends this one at once. A wait for what never comes fails in the same moment.
+        self.waiting = threading.Thread(target=self.wait, name="mossp-waits", daemon=True)
+        self._said = threading.Lock()
+
+    def start(self) -> None:
+        self.waiting.start()
+        super().start()
+
+    def wait(self) -> None:
+        try:
+            client().blocking_key_value_get(f"{END}{jax.process_index()}", WAITING)
+        except Exception:
+            self.say(LOST)
+
+    def say(self, sentence: str) -> None:
+        """Once, and not where the process is at its end anyway."""
+        if not self.ended.is_set() and self._said.acquire(blocking=False):
+            sys.stderr.write(f"{sentence}\n")
+            sys.stderr.flush()
 
     def run(self) -> None:
         turn = 0
@@ -112,38 +134,37 @@ class Watch(threading.Thread):
             turn += 1
             try:
                 silent = self.silent(turn)
-            except Exception:  # the first process, which all others speak to, is gone
-                if not self.ended.is_set():
-                    print(LOST, file=sys.stderr, flush=True)
-                return
+            except Exception:
+                return self.say(LOST)
             if silent:
-                print(
+                return self.say(
                     f"mossp: process {silent} of this run has given no sign of life for "
-                    f"{self.patience:.0f} s. {LOST.removeprefix('mossp: ').capitalize()}",
-                    file=sys.stderr, flush=True,
-                )  # fmt: skip
-                return
+                    f"{self.patience:.0f} s.\n{LOST}"
+                )
             self.ended.wait(SIGN)
 
     def silent(self, turn: int) -> str:
         """The number of a process without a sign of life; "" where there is none."""
         tell(str(turn))
-        now, me = time.monotonic(), str(jax.process_index())
-        for key, sign in client().key_value_dir_get(ALIVE):
-            number = key.rsplit("/", 1)[1]
-            before, when = self.seen.get(number, ("", now))
+        now = time.monotonic()
+        signs = dict(client().key_value_dir_get(ALIVE))
+        for number in set(range(self.processes)) - {jax.process_index()}:
+            sign = signs.get(f"{ALIVE}{number}", "")
+            before, when = self.seen.setdefault(number, (sign, now))
             if sign != before:
                 self.seen[number] = sign, now
-            elif number != me and sign != LEFT and now - when > self.patience:
-                return number
+            elif sign != LEFT and now - when > self.patience:
+                return str(number)
         return ""
 
     def leave(self) -> None:
-        """At the end of the process, which the thread would not survive."""
+        """At the end of the process, which the threads would not survive."""
         self.ended.set()
         with contextlib.suppress(Exception):  # where the run is lost there is nobody to tell
             tell(LEFT)
-        self.join(LEAVING)
+            client().key_value_set(f"{END}{jax.process_index()}", LEFT)
+        for thread in (self, self.waiting):
+            thread.join(LEAVING)
 
 
 def tell(sign: str) -> None:
