@@ -5,6 +5,7 @@
 - `PathCV`: either of them, its strength chosen along a path of solutions, one a fold.
 - `SparsePCA`: sparse loadings on the sphere, or orthonormal.
 - `SparseCCA`: sparse, perhaps nonnegative, canonical loadings.
+- `to_onnx`: a fitted linear model as an ONNX graph.
 """
 
 try:
@@ -14,6 +15,7 @@ except ImportError:
 
 from mossp.sklearn.cca import SparseCCA
 from mossp.sklearn.models import MoSSPClassifier, MoSSPRegressor
+from mossp.sklearn.onnx import to_onnx
 from mossp.sklearn.pca import SparsePCA
 from mossp.sklearn.search import PathCV
 
@@ -23,4 +25,5 @@ __all__ = [
     "PathCV",
     "SparseCCA",
     "SparsePCA",
+    "to_onnx",
 ]
