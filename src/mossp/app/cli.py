@@ -3,6 +3,7 @@
     mossp fit         fit a sparse linear model under constraints to a file of your own
     mossp predict     predict with it
     mossp show        look at it
+    mossp export      write it as JSON, SQL or ONNX
     mossp solve       solve the built-in example, or a problem written in Python
     mossp methods     the methods and what they are
     mossp reproduce   the paper's experiments: tables, figures and a page

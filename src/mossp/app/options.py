@@ -202,6 +202,11 @@ NoReport = Annotated[bool, Option("--no-report", help="Write no report.")]
 Force = Annotated[
     bool, Option("--force", help="Replace a good model even by one whose certificate fails.")
 ]
+ExportFormat = Annotated[
+    str | None, Option(help="json, sql or onnx; else by the name of the file, or json.")
+]
+ExportOut = Annotated[Path | None, Option(help="File; else standard output.")]
+TableName = Annotated[str, Option(help="The table that a query reads.")]
 AsJson = Annotated[bool, Option("--json", help="Print one JSON object instead.")]
 
 # The paper's experiments ------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 - `PathCV`: either of them, its strength chosen along a path of solutions, one a fold.
 - `SparsePCA`: sparse loadings on the sphere, or orthonormal.
 - `SparseCCA`: sparse, perhaps nonnegative, canonical loadings.
+- `to_onnx`: a fitted linear model as an ONNX graph.
 """
 
 try:
@@ -16,6 +17,7 @@ except ImportError:
 
 from mossp.sklearn.cca import SparseCCA
 from mossp.sklearn.models import MoSSPClassifier, MoSSPRegressor
+from mossp.sklearn.onnx import to_onnx
 from mossp.sklearn.partial_auc import PartialAUCClassifier, partial_auc
 from mossp.sklearn.pca import SparsePCA
 from mossp.sklearn.positive import PUClassifier
@@ -30,4 +32,5 @@ __all__ = [
     "SparseCCA",
     "SparsePCA",
     "partial_auc",
+    "to_onnx",
 ]
