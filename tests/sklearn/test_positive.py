@@ -45,7 +45,7 @@ def test_the_risk_is_that_of_its_definition(scenario, loss, l):
     m, P = model.decision_function(X), LABELLED == 1
     population = np.ones(N, bool) if scenario == "single-set" else ~P
     risk = 0.6 * l(m[P]).mean() + l(-m[population]).mean() - 0.6 * l(-m[P]).mean()
-    lam = 0.6 * np.median(X.std(axis=0)) * np.sqrt(2 * np.log(8) / P.sum())
+    lam = 0.5 * 0.6 * np.median(X.std(axis=0)) * np.sqrt(2 * np.log(8) / P.sum())
     fun = model.result_.fun - lam * np.abs(model.coef_).sum()
     np.testing.assert_allclose(fun, risk, rtol=1e-9)
 

@@ -350,6 +350,6 @@ def threshold(scores: HostArray, rows: Rows, rate: float) -> float:
     above = np.cumsum(weights) / weights.sum()
     k = int(np.searchsorted(above, rate + 1e-12, side="right"))
     if k == 0:  # not even one negative may be above: between it and the next row
-        higher = scores[scores > -levels[0]]
+        higher = scores[(scores > -levels[0]) & (rows.weights > 0)]
         return float((higher.min() - levels[0]) / 2 if len(higher) else 1.0 - levels[0])
     return float(-levels[-1] - 1.0) if k == len(levels) else float(-(levels[k - 1] + levels[k]) / 2)

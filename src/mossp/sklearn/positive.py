@@ -44,6 +44,7 @@ from mossp.sklearn.rows import Rows
 
 RISKS = ("nonnegative", "unbiased")
 SCENARIOS = ("single-set", "case-control")
+HALF = 0.5  # of the noise in the largest entry of a gradient
 RIDGE = 1e-3  # of the classifier behind an estimated prior
 NAME = "negatives"  # of the constraint
 
@@ -130,10 +131,10 @@ class PUClassifier(MoSSPClassifier):
     for a single set, and (labelled / unlabelled) (1 - c) / c for case-control. It is too large
     where positives and negatives overlap.
 
-    Left out, `lam` is prior (2 log(2 n_features) / (labelled rows))^{1/2} times the usual scale of
-    a feature, whatever the regulariser: what chance makes of the largest entry of the gradient. It
-    is weak where labels are many. Where they are few, an l1 norm that is much weaker leaves the
-    unbiased risk without a minimum.
+    Left out, `lam` is half of prior (2 log(2 n_features) / (labelled rows))^{1/2} times the usual
+    scale of a feature, whatever the regulariser: the order of what chance makes of the largest
+    entry of the gradient. It is weak where labels are many. Where they are few, an l1 norm that is
+    much weaker leaves the unbiased risk without a minimum.
 
     Scores such as `score` and bounds such as `fpr <= 0.05` are true where the labels that they are
     computed with are; `selection[...]` needs none.
@@ -301,18 +302,18 @@ def is_plain(regularizer: Any) -> bool:
 
 
 def noise(rows: Rows) -> float:
-    """What chance makes of the largest mean of a feature over the labelled rows.
+    """Half of what chance makes of the largest mean of a feature over the labelled rows.
 
-    Of n normal deviations the largest is (2 log 2n)^{1/2} times as large as one. With a larger l1
-    norm, pi E_+[m] of the labelled rows exceeds that of the population by less than the penalty,
-    for every m = w'x: the risk is bounded below.
+    Of n normal deviations the largest is (2 log 2n)^{1/2} times as large as one. With all of it as
+    the strength of an l1 norm, pi E_+[m] of the labelled rows exceeds that of the population by
+    less than the penalty for every m = w'x, and the risk is bounded below; half of it keeps more.
     """
     counted = np.ones(len(rows.labels)) if rows.counted is None else rows.counted
     share = counted / counted.sum()
     square = rows.X.multiply(rows.X) if is_sparse(rows.X) else rows.X**2
     variance = np.ravel(share @ square) - np.ravel(share @ rows.X) ** 2
     scale = float(np.median(np.sqrt(np.maximum(variance, 0.0))))
-    largest = np.sqrt(2 * np.log(2 * max(rows.features, 1)))
+    largest = HALF * np.sqrt(2 * np.log(2 * max(rows.features, 1)))
     return float((scale or 1.0) * largest / np.sqrt(max(counted[rows.labels > 0].sum(), 1.0)))
 
 
