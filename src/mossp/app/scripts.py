@@ -36,7 +36,7 @@ def load(which: str) -> Script:
     >>> path = Path(tempfile.mkdtemp()) / "plane.py"
     >>> _ = path.write_text("import mossp\nx0 = [1.0]\nproblem = mossp.Problem(lambda x: x @ x)\n")
     >>> load(f"{path}:problem").x0
-    array([1.])
+    [1.0]
     """
     file, colon, name = which.rpartition(":")
     if not colon or file == "" or name.endswith(".py"):

@@ -97,10 +97,14 @@ def confined_step(search: Search, reach: Reach, at: Evaluation) -> Evaluation | 
     for _ in range(TRIES):
         search.meter.check()
         model = Model(at, w, matrix(search, at, q, reach.kappa), at.c)
+        if not np.isfinite(model.M).all():
+            return None
         found = steered(search, model, q)
         if (found.q[q == 0] != 0).any():  # a constraint of which M knows nothing yet
             q = found.q
             model = model._replace(M=matrix(search, at, q, reach.kappa))
+            if not np.isfinite(model.M).all():
+                return None
             found = steered(search, model, q)
         trial = taken(search, reach, model, found)
         if trial is not None:

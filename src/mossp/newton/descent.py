@@ -81,7 +81,7 @@ def settled(first: float, before: float, now: float) -> bool:
 
     Examples
     --------
-    >>> settled(1.0, 0.51, 0.5), settled(1.0, 0.6, 0.5)
+    >>> settled(1.0, 0.505, 0.5), settled(1.0, 0.6, 0.5)
     (True, False)
     """
     return abs(now - before) <= LEVEL * abs(now - first)

@@ -170,9 +170,11 @@ class LinearMean:
             return self.sandwich(np.abs(D) + kappa * np.abs(slopes)[:, :, None], S)
         values, vectors = np.linalg.eigh(D)
         D = np.einsum("ipk,ik,irk->ipr", vectors, np.abs(values), vectors)
-        lengths = np.maximum(np.linalg.norm(slopes, axis=1), np.finfo(float).tiny)
-        size = kappa * np.sqrt(D.shape[1]) / lengths
-        return self.sandwich(D + np.einsum("i,ip,ir->ipr", size, slopes, slopes), S)
+        # s s' / |s| by way of s / max |s|: the squares of small slopes would underflow.
+        largest = np.maximum(np.abs(slopes).max(axis=1), np.finfo(float).tiny)
+        s = slopes / largest[:, None]
+        size = kappa * np.sqrt(D.shape[1]) * largest / np.maximum(np.linalg.norm(s, axis=1), 1.0)
+        return self.sandwich(D + np.einsum("i,ip,ir->ipr", size, s, s), S)
 
     def moved(self, dx: np.ndarray) -> float:
         """The largest move of a prediction."""

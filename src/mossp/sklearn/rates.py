@@ -196,7 +196,7 @@ def approach(
     seen, met : lists of Candidate
         All answers, and those whose true rates meet all bounds.
     close : bool
-        Whether the last one does with little to spare.
+        Whether the last one does with little to spare, and with its certificate.
     """
     seen: list[Candidate] = []
     hopeless = 0  # solves in a row that found no point within the moved bounds
@@ -228,7 +228,7 @@ def approach(
         if hopeless == HOPELESS or (infeasible and exact[sight.excess > ROUNDING].all()):
             break
         held = np.where(active | active[other], active, sight.excess >= sight.excess[other])
-        if sight.met and slack.max() <= 1:
+        if sight.met and slack.max() <= 1 and result.success:
             return seen, [c for c in seen if c.sight.met], True
         # How the true excess follows the smooth one, and what is too wide and what is not.
         moved = (sight.smooth - before.smooth) / sight.scale

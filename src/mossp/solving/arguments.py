@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import jax
 import numpy as np
 
 from mossp._base import naming
-from mossp._base.printing import quoted, short, shown
+from mossp._base.printing import quoted, short, shown, warn
 from mossp._base.surroundings import refuse_tracers
 from mossp._base.types import PyTree
 from mossp._base.validation import MOST_COUNTED, is_choice, positive, whole
@@ -336,10 +335,9 @@ def checked_tol(tol: Any, dtype: np.dtype[Any], exact: bool) -> float:
     tol = positive("tol", tol)
     resolution = 100 * float(np.finfo(dtype).eps)
     if tol < resolution:
-        warnings.warn(
+        warn(
             f"tol = {tol:.0e} is below what {dtype} resolves (about {resolution:.0e}): the "
-            "certificate may never hold.",
-            stacklevel=4,
+            "certificate may never hold."
         )
     return tol
 

@@ -77,11 +77,19 @@ def estimator_of(
         "random_state": request.seed,
         "tol": request.tol,
     }
-    if request.objective == PU:
-        return PUClassifier(request.prior, **settings)
-    if request.objective == PARTIAL_AUC:
-        taken = set(PartialAUCClassifier().get_params())
+    if request.objective is not None:
+        model = PUClassifier if request.objective == PU else PartialAUCClassifier
+        taken = set(model().get_params())
+        for name, given in (("max_features", request.max_features), ("inference", request.inference)):
+            if given and name not in taken:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is not for --objective {request.objective}: leave "
+                    "one of them out."
+                )
         kept = {name: value for name, value in settings.items() if name in taken}
+    if request.objective == PU:
+        return PUClassifier(request.prior, **kept)
+    if request.objective == PARTIAL_AUC:
         ends = {
             name: value
             for name in ("max_fpr", "min_fpr")
