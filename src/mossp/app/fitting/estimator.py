@@ -80,7 +80,10 @@ def estimator_of(
     if request.objective is not None:
         model = PUClassifier if request.objective == PU else PartialAUCClassifier
         taken = set(model().get_params())
-        for name, given in (("max_features", request.max_features), ("inference", request.inference)):
+        for name, given in (
+            ("max_features", request.max_features),
+            ("inference", request.inference),
+        ):
             if given and name not in taken:
                 raise ValueError(
                     f"--{name.replace('_', '-')} is not for --objective {request.objective}: leave "
