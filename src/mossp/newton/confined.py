@@ -18,7 +18,6 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from mossp.newton import proximal
 from mossp.newton.constrained import minimum
@@ -211,7 +210,7 @@ def minimum_of(search: Search, model: Model, q: np.ndarray) -> Minimum:
         d, q = minimum(model.w, factor, model.c, at.J, lower, nu)
         return Minimum(at.x + d, q)
     dtype, lengths = search.kkt.dtype, np.linalg.norm(at.J, axis=1)
-    L = float(scipy.linalg.eigvalsh(model.M, check_finite=False)[-1])
+    L = float(np.linalg.eigvalsh(model.M)[-1])
     parts: Any = (at.x, at.gradient, model.c, at.J, model.M, 1 / L, nu * lengths)
     convex = proximal.Model(*(np.asarray(a, dtype) for a in parts))
     begin = proximal.Descent.begin(convex.x, np.asarray(q, dtype))

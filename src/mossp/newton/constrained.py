@@ -14,7 +14,7 @@ for every set of multipliers that are between their bounds.
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
+import scipy  # whose parts take long to import, and are where they are first used
 
 # Sets of multipliers that are tried: each step changes one bound, or ends.
 STEPS = 100
