@@ -120,15 +120,11 @@ class PUClassifier(MoSSPClassifier):
     loss : str or Predictive, optional
         "logistic", the default, with which the risk is convex, or "huberized-hinge".
     {PARAMETERS}
-    prior_ : float
-        The share that was given, or estimated.
 
-    Notes
-    -----
-    The estimated prior is that of Elkan and Noto (2008): a logistic regression with a small ridge
-    tells labelled from unlabelled rows, and the mean of its probabilities over the labelled rows is
-    taken for the chance c that a positive is labelled. Then prior = (share of labelled rows) / c
-    for a single set, and (labelled / unlabelled) (1 - c) / c for case-control. It is too large
+    `prior_` is the share that was given, or estimated. The estimated prior is that of Elkan and
+    Noto (2008): a logistic regression with a small ridge tells labelled from unlabelled rows, and
+    the mean of its probabilities over the labelled rows is taken for the chance c that a positive
+    is labelled. Then prior = (share of labelled rows) / c for a single set, and (labelled / unlabelled) (1 - c) / c for case-control. It is too large
     where positives and negatives overlap.
 
     Left out, `lam` is half of prior (2 log(2 n_features) / (labelled rows))^{1/2} times the usual
