@@ -124,8 +124,8 @@ class PUClassifier(MoSSPClassifier):
     `prior_` is the share that was given, or estimated. The estimated prior is that of Elkan and
     Noto (2008): a logistic regression with a small ridge tells labelled from unlabelled rows, and
     the mean of its probabilities over the labelled rows is taken for the chance c that a positive
-    is labelled. Then prior = (share of labelled rows) / c for a single set, and (labelled / unlabelled) (1 - c) / c for case-control. It is too large
-    where positives and negatives overlap.
+    is labelled. Then prior = (share of labelled rows) / c for a single set, and (labelled /
+    unlabelled) (1 - c) / c for case-control. It is too large where positives and negatives overlap.
 
     Left out, `lam` is half of prior (2 log(2 n_features) / (labelled rows))^{1/2} times the usual
     scale of a feature, whatever the regulariser: the order of what chance makes of the largest
