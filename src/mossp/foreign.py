@@ -19,13 +19,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from mossp._base.differences import difference_step
 from mossp._base.printing import shown
 from mossp._base.structure import Structure
 from mossp._base.types import AnyArray, AnyVector, PyTree
 from mossp._base.validation import whole
 from mossp.data import Source, is_rows
+from mossp.data.crossing import as_words, crossed, from_words, joined, split
 from mossp.functions import describe, errors_named
 
 Host = Callable[..., Any]
@@ -146,8 +147,8 @@ def by_callbacks(
         call = Call(
             functions, which, structure.treedef, structure.shapes, structure.paths, outputs, kinds
         )
-        found = jax.pure_callback(call, call.result, words, vmap_method="sequential")
-        return lax.bitcast_convert_type(found, call.dtype)
+        found = jax.pure_callback(call, crossed(call.like), words, vmap_method="sequential")
+        return joined(found, call.like)
 
     @jax.custom_jvp
     def value(x: AnyVector, *rows: PyTree) -> AnyArray:
@@ -166,9 +167,7 @@ def by_callbacks(
         (x, *rows), v = points, tangents[0]
         if functions[PRODUCT] is not None:
             return gradient(x, *rows), called(PRODUCT, x, v, rows=tuple(rows))
-        # eps^{1/3} balances truncation and rounding.
-        size = jnp.finfo(x.dtype).eps ** (1 / 3) * jnp.maximum(jnp.linalg.norm(x), 1.0)
-        step = size / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(x.dtype).tiny)
+        step = difference_step(x, v)
         ahead, behind = gradient(x + step * v, *rows), gradient(x - step * v, *rows)
         return gradient(x, *rows), (ahead - behind) / (2 * step)
 
@@ -203,18 +202,16 @@ class Call:
         return (*several, size) if self.which else several
 
     @property
-    def result(self) -> jax.ShapeDtypeStruct:
-        """What is handed over, in words."""
-        width = self.dtype.itemsize // 4
-        return jax.ShapeDtypeStruct((*self.shape, *([width] if width > 1 else [])), np.uint32)
+    def like(self) -> jax.ShapeDtypeStruct:
+        """What is handed over."""
+        return jax.ShapeDtypeStruct(self.shape, self.dtype)
 
     def __call__(self, words: PyTree) -> np.ndarray:
         points, rows = from_words(words, self.kinds)
         function = self.functions[self.which]
         assert function is not None
         answer = function(*map(self.tree, points), *map(on_host, rows))
-        found = self.checked(answer).astype(self.dtype)
-        return np.frombuffer(found.tobytes(), np.uint32).reshape(self.result.shape)
+        return split(self.checked(answer), self.like)
 
     def tree(self, x: np.ndarray) -> PyTree:
         return Structure(self.treedef, self.shapes, self.paths).unravel(x)
@@ -229,28 +226,6 @@ class Call:
                 f"{WHAT[self.which]} returns the shape {found.shape}, but {self.shape} is needed"
             )
         return found
-
-
-# A callback runs in a thread of its own, in which JAX would narrow doubles: they travel as words of
-# 32 bits.
-
-
-def as_words(tree: PyTree) -> tuple[PyTree, tuple[np.dtype[Any], ...]]:
-    """(arrays of 32-bit words, their types)."""
-    words = lambda a: lax.bitcast_convert_type(a, np.uint32)  # noqa: E731
-    kinds = tuple(np.dtype(leaf.dtype) for leaf in jax.tree.leaves(tree))
-    return jax.tree.map(lambda a: words(a) if a.dtype.itemsize == 8 else a, tree), kinds
-
-
-def from_words(tree: PyTree, kinds: tuple[np.dtype[Any], ...]) -> PyTree:
-    """The arrays again, in NumPy and as copies of what the program has."""
-
-    def join(a: Any, kind: np.dtype[Any]) -> np.ndarray:
-        a = np.array(a)
-        return a.view(kind)[..., 0] if kind.itemsize == 8 else a
-
-    leaves, treedef = jax.tree.flatten(tree)
-    return jax.tree.unflatten(treedef, [join(*pair) for pair in zip(leaves, kinds, strict=True)])
 
 
 def on_host(rows: PyTree) -> PyTree:

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base.differences import difference_step
 from mossp._base.power import spectral_norm
 from mossp._base.printing import quoted
 from mossp._base.programs import ProgramSet
@@ -268,9 +269,7 @@ class Oracles(eqx.Module):
         """
         if not self.large:
             return jax.jvp(function, (x,), (v,))[1]
-        # eps^{1/3} balances truncation and rounding.
-        size = jnp.finfo(x.dtype).eps ** (1 / 3) * jnp.maximum(jnp.linalg.norm(x), 1.0)
-        step = size / jnp.maximum(jnp.linalg.norm(v), jnp.finfo(x.dtype).tiny)
+        step = difference_step(x, v)
         ahead, behind = jax.lax.map(function, jnp.stack([x + step * v, x - step * v]))
         return (ahead - behind) / (2 * step)
 
