@@ -112,7 +112,8 @@ def convert(path: Path, folder: Path, dtype: np.dtype) -> None:
 
 
 def write_rows(path: Path, making: Path, dtype: np.dtype) -> None:
-    kinds = dict(zip(NAMES, (np.dtype(np.int64), np.dtype(np.int32), dtype, dtype), strict=True))
+    stored: tuple[np.dtype, ...] = (np.dtype(np.int64), np.dtype(np.int32), dtype, dtype)
+    kinds = dict(zip(NAMES, stored, strict=True))
     files = {name: (making / f"{name}.raw").open("wb") for name in NAMES}
     size, most, rows, total = path.stat().st_size, 0, 0, 0
     bar = Bar(size, shown=size >= LARGE and sys.stderr.isatty(), unit="byte")
