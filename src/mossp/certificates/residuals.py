@@ -50,10 +50,14 @@ from mossp.certificates.blocks import (
     value_and_gradients,
     value_and_subgradients,
 )
+from mossp.certificates.feasibility import on_host
+from mossp.certificates.first_order import concave_part, first_order
 from mossp.certificates.witness import Witness
 from mossp.oracles import Oracles, namespace, violated
 
 ROWS = 32  # gradients of constraints that are formed at a time
+FEW = 4  # witnesses: two of each replica
+LARGE_JACOBIAN = 2**24  # entries; above them it is not held
 
 
 class Scales(NamedTuple):
@@ -190,11 +194,47 @@ def constraint_sizes(
     return jax.lax.map(row, jnp.arange(oracles.m), batch_size=min(oracles.m, ROWS))
 
 
-@compiled(static_argnames="batch_size")
 def residuals(
     oracles: Oracles, witnesses: Witness, draws: Draws = None, *, batch_size: int
 ) -> Residuals:
-    """For each witness (leading axis); fresh samples come from `draws` where they are needed."""
+    """For each witness (leading axis); fresh samples come from `draws` where they are needed.
+
+    Few of them, over rows that have an end, by the programs that polishing has compiled; the rest
+    is host work. Many share passes over the data in a program of their own.
+    """
+    count, n = np.shape(witnesses.x)
+    if not oracles.finite_sum or count > FEW or oracles.m * n > LARGE_JACOBIAN:
+        return jax.device_get(together(oracles, witnesses, draws, batch_size=batch_size))
+    each = [one_by_one(oracles, jax.tree.map(lambda a, k=k: a[k], witnesses)) for k in range(count)]
+    return jax.tree.map(lambda *a: np.stack(a), *each)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a point may be far away
+def one_by_one(oracles: Oracles, w: Witness) -> Residuals:
+    """Of one witness, over all rows."""
+    f, gradient, c, J = first_order(oracles, w.x)
+    x, y, s_h, s_g = (np.asarray(a, np.float64) for a in (w.x, w.y, w.s_h, w.s_g))
+    slope = None
+    if oracles.concave is not None:
+        g, s = concave_part(oracles, w.x)
+        slope, f = gradient - s, f - g
+        s_g = s_g + (s if np.array_equal(x, y) else concave_part(oracles, w.y)[1])
+    q = oracles.positive_part(np.asarray(w.lam, np.float64) + w.rho * c)
+    regularizer = on_host(oracles)
+    return assembled(
+        oracles, x=x, c=c, q=q, pull=lambda v: v @ J,
+        terms=(gradient, s_g, np.asarray(regularizer.nearest_h(x, 0 * x))),
+        sizes=np.abs(J) @ np.abs(x), criticality=np.linalg.norm(gradient + q @ J + s_h - s_g),
+        error=0.0, slope=slope, proximity=np.linalg.norm(x - y),
+        objective=f + float(regularizer(x)),
+    )  # fmt: skip
+
+
+@compiled(static_argnames="batch_size")
+def together(
+    oracles: Oracles, witnesses: Witness, draws: Draws = None, *, batch_size: int
+) -> Residuals:
+    """For each witness (leading axis), some at a time."""
 
     def one(w: Witness) -> Residuals:
         f, G = value_and_gradients(oracles, w.x, draws, batch_size)

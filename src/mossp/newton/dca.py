@@ -19,9 +19,9 @@ import jax
 import numpy as np
 
 from mossp._base.budget import Budget, UsedUp
-from mossp._base.programs import compiled
-from mossp._base.types import AnyVector, Vector
+from mossp._base.types import AnyVector
 from mossp.certificates.certificate import Witness
+from mossp.certificates.first_order import concave_part
 from mossp.newton import working_sets
 from mossp.newton.globalization import ROUNDING, Polished
 from mossp.newton.meter import Meter
@@ -131,7 +131,7 @@ class Rounds:
         """What a point is worth, with the subgradient of E[g] there: two passes over the data."""
         self.meter.count(gradients=2 * self.rows)
         x = np.asarray(x, self.dtype)
-        g, s = (np.asarray(a, np.float64) for a in jax.device_get(_concave(self.oracles, x)))
+        g, s = concave_part(self.oracles, x)
         kkt = KKT(self.oracles.linearised(np.asarray(s, self.dtype)), self.dtype)
         at = kkt.evaluate(x, q, 1.0)
         s_h = kkt.nearest_subgradient(at)
@@ -168,9 +168,3 @@ class Rounds:
             value=end.F,
             ended=self.ended,
         )
-
-
-@compiled
-def _concave(oracles: Oracles, x: Vector) -> tuple[Any, Vector]:
-    """(E[g], a subgradient of it) over all rows."""
-    return oracles.concave_value(x), oracles.concave_slope(x)

@@ -15,14 +15,11 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from mossp._base.power import start_vector
-from mossp._base.programs import compiled
-from mossp._base.types import Vector
 from mossp.certificates.certificate import scales
 from mossp.certificates.feasibility import constraints_and_jacobian, on_host
+from mossp.certificates.first_order import first_order
 from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
 from mossp.newton.linear import LinearLoss, linear_loss
 from mossp.newton.linear_mean import LOSS, LinearMean, linear_mean
@@ -118,24 +115,12 @@ class KKT:
 
     def evaluate(self, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
         """One pass over the data."""
-        x, q = np.asarray(x, self.dtype), np.asarray(q, self.dtype)
-        if self.linear is not None:
-            return self._on_host(self.linear, x.astype(float), q.astype(float), t)
-        F, gradient, W, p, moved, c, J = (
-            np.array(a, np.float64)
-            for a in jax.device_get(_evaluate(self.oracles, x, q, np.asarray(t, self.dtype)))
-        )
-        x, q = x.astype(float), q.astype(float)
-        return Evaluation(
-            x, q, t, float(F), gradient, W, p, moved != 0, c, J, is_equality=self.is_equality
-        )
-
-    def _on_host(
-        self, linear: LinearLoss | LinearMean, x: np.ndarray, q: np.ndarray, t: float
-    ) -> Evaluation:
-        """With f by the products of a linear model; constraints are all that may be compiled."""
-        reg, (f, gradient) = self.regularizer, linear.first_order(x)
-        c, J = self.constraints(x)
+        point, reg = np.asarray(x, self.dtype), self.regularizer
+        x, q = point.astype(float), np.asarray(q, self.dtype).astype(float)
+        if self.linear is None:
+            f, gradient, c, J = first_order(self.oracles, point)
+        else:  # by the products of a linear model: constraints are all that may be compiled
+            (f, gradient), (c, J) = self.linear.first_order(x), self.constraints(x)
         W = gradient + q @ J - np.asarray(reg.subgradient_g(x))
         at = Evaluation(
             x, q, t, f + float(reg(x)), gradient, W, x, x != 0, c, J, is_equality=self.is_equality
@@ -206,15 +191,3 @@ class KKT:
 def row_count(oracles: Oracles) -> int:
     """Samples in one pass over the data; a problem without data is one sample."""
     return oracles.rows_per_pass
-
-
-@compiled
-def _evaluate(oracles: Oracles, x: Vector, q: Vector, t: Any) -> tuple[Any, ...]:
-    """(F, grad f, W, p, how p moves with x - t W, c, J)."""
-    reg = oracles.regularizer
-    f, gradient, c, J = oracles.first_order(x)
-    W = gradient + q @ J - reg.subgradient_g(x)
-    v = x - t * W
-    # A direction without zeros: D times it has a zero where D = prox_{t h}'(v) has a zero row.
-    p, moved = jax.jvp(lambda v: reg.prox_h(v, t), (v,), (1 + start_vector(x.size, x.dtype),))
-    return f + reg(x), gradient, W, p, jnp.nan_to_num(moved), c, J

@@ -1,0 +1,50 @@
+"""What a point is judged by: values and slopes over all rows, each in one compiled program.
+
+Polishing and the proof of what it found call the same programs, so that a solve compiles them once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from mossp._base.programs import compiled
+from mossp._base.types import (
+    AnyVector,
+    HostArray,
+    HostJacobian,
+    HostMultipliers,
+    HostVector,
+    Vector,
+)
+from mossp.oracles import Oracles
+
+
+def first_order(
+    oracles: Oracles, x: AnyVector
+) -> tuple[float, HostVector, HostMultipliers, HostJacobian]:
+    """(f, grad f, c, J) at x, J with one row per constraint."""
+    f, gradient, c, J = on_the_host(_first_order(oracles, x))
+    return float(f), gradient, c, J
+
+
+def concave_part(oracles: Oracles, x: AnyVector) -> tuple[float, HostVector]:
+    """(E[g], a subgradient of it) at x."""
+    g, s = on_the_host(_concave_part(oracles, x))
+    return float(g), s
+
+
+def on_the_host(found: Any) -> tuple[HostArray, ...]:
+    return tuple(np.array(a, np.float64) for a in jax.device_get(found))
+
+
+@compiled
+def _first_order(oracles: Oracles, x: Vector) -> Any:
+    return oracles.first_order(x)
+
+
+@compiled
+def _concave_part(oracles: Oracles, x: Vector) -> Any:
+    return oracles.concave_value(x), oracles.concave_slope(x)
