@@ -47,6 +47,7 @@ STEPS_TOGETHER = 100  # in one call of a program: an end of the budget is notice
 # nu is multiplied by RAISE, at most RAISES times, until a model's minimum leaves at most this part
 # of the violation: else it is too weak to pull towards the constraints.
 RAISES, RAISE, VIOLATION_LEFT = 4, 4, 0.1
+FALLS = 0.9  # of the violation that the smaller nu left: a larger one must leave less
 # Nor may it push a point that is feasible across a constraint: by this part of the way at most.
 PUSHED = 0.3
 
@@ -144,15 +145,19 @@ def minimum(
         return quadratic.minimum(reg, at.x, w, M, at.t, MODEL_ACCURACY), at.q
     L = np.linalg.norm(M, 2) if M.ndim else M
     lengths = np.linalg.norm(at.J, axis=1)
+    nu, before = penalty.nu, np.inf
     for _ in range(RAISES):
-        parts: Any = (at.x, at.gradient, at.c, at.J, M, 1 / L, penalty.nu * lengths)
+        parts: Any = (at.x, at.gradient, at.c, at.J, M, 1 / L, nu * lengths)
         model = Model(*(np.asarray(a, dtype) for a in parts))
         begin = Descent.begin(model.x, np.asarray(at.q, dtype))
         x, q, left = descend(search, model, begin, most if M.ndim else 1)
         moved = float(np.linalg.norm(at.J @ (x - at.x)))
+        if left >= FALLS * before:  # they contradict each other: no nu is large enough
+            return x, q
+        penalty.require(nu)
         if left <= VIOLATION_LEFT * at.violation + PUSHED * moved:
             break
-        penalty.require(RAISE * penalty.nu)
+        nu, before = RAISE * nu, left
     return x, q
 
 
