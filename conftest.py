@@ -45,6 +45,16 @@ if os.environ.get("MOSSP_TYPECHECK") == "1":
 collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch", "tests/torch"]
 
 
+# Tracing makes many small objects that live for long, and looking through them again and again takes
+# a tenth of the time; what the tests consist of is never thrown away.
+gc.set_threshold(100_000, 20, 20)
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
+
+
 class Memory:
     """The compiled programs of a worker, those of the tests' own functions too, go in time."""
 
