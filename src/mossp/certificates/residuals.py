@@ -52,8 +52,7 @@ from mossp.certificates.blocks import (
 )
 from mossp.certificates.witness import Witness
 from mossp.oracles import Oracles, namespace, violated
-
-ROWS = 32  # gradients of constraints that are formed at a time
+from mossp.terms import ROWS
 
 
 class Scales(NamedTuple):
@@ -177,17 +176,32 @@ def upper_end(c: AnyArray, errors: AnyArray, m_E: int) -> AnyArray:
 
 
 def constraint_sizes(
-    oracles: Oracles, x: Vector, pull: Callable[[Multipliers], Vector]
+    oracles: Oracles, x: Vector, pull: Callable[[Multipliers], Vector], c: AnyArray, q: AnyArray
 ) -> Multipliers:
-    """sum_i |x_i dc_j/dx_i|, a number of them at a time, so that no Jacobian is held."""
-    if oracles.m == 0:
+    """sum_i |x_i dc_j/dx_i|, a number of them at a time, so that no Jacobian is held.
+
+    Of many constraints, only those that are violated or have a multiplier: the others are in no
+    residual, and get 0.
+    """
+    m = oracles.m
+    if m == 0:
         return jnp.zeros(0, x.dtype)
 
     def row(j: Index) -> Scalar:
-        unit = jnp.zeros(oracles.m, x.dtype).at[j].set(1.0)
+        unit = jnp.zeros(m, x.dtype).at[j].set(1.0)
         return jnp.sum(jnp.abs(x * pull(unit)))
 
-    return jax.lax.map(row, jnp.arange(oracles.m), batch_size=min(oracles.m, ROWS))
+    if m <= ROWS:
+        return jax.vmap(row)(jnp.arange(m))
+    counts = oracles.is_equality | (c > 0) | (q != 0)
+    order = jnp.argsort(~counts)  # those that count come first
+    padded = jnp.pad(order, (0, -m % ROWS), constant_values=m)  # a place that does not exist
+
+    def some(i: Index, sizes: Multipliers) -> Multipliers:
+        places = jax.lax.dynamic_slice(padded, (i * ROWS,), (ROWS,))
+        return sizes.at[places].set(jax.vmap(row)(places), mode="drop")
+
+    return jax.lax.fori_loop(0, -(-counts.sum() // ROWS), some, jnp.zeros(m, x.dtype))
 
 
 @compiled(static_argnames="batch_size")
@@ -215,7 +229,7 @@ def residuals(
         return assembled(
             oracles, x=w.x, c=c, q=q, pull=pull,
             terms=(gradient, s_g, oracles.regularizer.nearest_h(w.x, jnp.zeros_like(w.x))),
-            sizes=constraint_sizes(oracles, w.x, pull),
+            sizes=constraint_sizes(oracles, w.x, pull, c, q),
             criticality=criticality, error=error, c_error=c_error, slope=slope,
             proximity=jnp.linalg.norm(w.x - w.y), objective=f + oracles.regularizer(w.x),
         )  # fmt: skip
