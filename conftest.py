@@ -45,8 +45,8 @@ if os.environ.get("MOSSP_TYPECHECK") == "1":
 collect_ignore = [] if importlib.util.find_spec("torch") else ["src/mossp/torch", "tests/torch"]
 
 
-# Tracing makes many small objects that live for long, and looking through them again and again takes
-# a tenth of the time; what the tests consist of is never thrown away.
+# Tracing makes many small objects that live for long, and looking through them again and again
+# takes a tenth of the time; what the tests consist of is never thrown away.
 gc.set_threshold(100_000, 20, 20)
 
 

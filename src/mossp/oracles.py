@@ -20,6 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from mossp._base.differences import difference_step
 from mossp._base.power import spectral_norm
@@ -49,6 +50,9 @@ from mossp.losses import Loss
 from mossp.regularizers import Regularizer, Relaxed, Tilted
 from mossp.terms import Concave, Difference, Terms
 from mossp.terms import Number as SourceNumber
+
+# Products with J that may be made for the lengths of its rows.
+FEW_PRODUCTS = 512
 
 
 def namespace(x: AnyArray) -> ModuleType:
@@ -224,6 +228,16 @@ class Oracles(eqx.Module):
             structure=structure,
             terms=dataclasses.replace(self.terms, structure=structure),
             regularizer=self.regularizer.part(places, self.structure.size),
+        )
+
+    def under(self, places: AnyArray) -> Oracles:
+        """The problem under some of its constraints, by their places in c, in ascending order.
+
+        All equalities are among them.
+        """
+        inequality = Structure.of(np.zeros(len(places) - self.m_E))
+        return dataclasses.replace(
+            self, terms=self.terms.under(places), inequality_structure=inequality
         )
 
     # f ------------------------------------------------------------------------------------
@@ -449,6 +463,29 @@ class Oracles(eqx.Module):
         """||J||^2 over the given rows (0/1 weights), by power iteration on J J'."""
         push, (_, pull) = self.tangent(x), self.linearized(x)
         return spectral_norm(lambda v: pull(rows * push(v)), x.size, x.dtype)
+
+    def row_lengths(self, x: Vector, most: int = FEW_PRODUCTS) -> ConstraintValues:
+        """||J_j|| of each constraint, with memory for vectors only.
+
+        By rows or by columns of J, whichever are fewer; where both are more than `most`, from that
+        many vectors s of random signs: the mean of (J_j s)^2 is ||J_j||^2.
+        """
+        if self.m <= min(x.size, most):
+            c, pull = self.linearized(x)
+            unit = lambda j: jnp.zeros_like(c).at[j].set(1.0)  # noqa: E731
+            return lax.map(lambda j: jnp.linalg.norm(pull(unit(j))), jnp.arange(self.m))
+        push, exact = self.tangent(x), x.size <= most
+        count = x.size if exact else most
+
+        def direction(i: Any) -> Vector:
+            if exact:
+                return jnp.zeros_like(x).at[i].set(1.0)
+            angles = (1.0 + i) * jnp.arange(1, x.size + 1, dtype=x.dtype) ** 2
+            return jnp.where(jnp.cos(angles) > 0, 1.0, -1.0).astype(x.dtype)
+
+        add = lambda i, total: total + push(direction(i)) ** 2  # noqa: E731
+        squares = lax.fori_loop(0, count, add, jnp.zeros(self.m, x.dtype))
+        return jnp.sqrt(squares if exact else squares / count)
 
     def violation(self, x: Vector) -> Scalar:
         """||(c_E(x), [c_I(x)]_+)||."""

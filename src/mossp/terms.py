@@ -7,6 +7,7 @@ concave part of the objective, has of its own; None stands for terms that are fu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -19,6 +20,7 @@ from mossp._base.structure import Structure
 from mossp._base.types import Array, Batch, HostArray, Mask, PyTree, Vector
 
 Number: TypeAlias = int | None
+ROWS = 32  # gradients of constraints that are formed side by side
 
 
 class Term(eqx.Module):
@@ -27,6 +29,18 @@ class Term(eqx.Module):
     function: Callable[..., PyTree]  # of x, or of x and a batch
     rows: Number = eqx.field(static=True)  # the number of the source of its rows
     size: int = eqx.field(static=True)  # entries of c
+
+
+class Picked(eqx.Module):
+    """Some entries of what a constraint returns, as a vector; as many others share programs."""
+
+    function: Callable[..., PyTree]
+    picks: Array  # places in the constraint's own entries, ascending
+    whole: int = eqx.field(static=True)  # how many these are
+
+    def __call__(self, x: PyTree, *batch: Batch) -> Array:
+        values = jax.tree.leaves(self.function(x, *batch))
+        return jnp.concatenate([jnp.ravel(value) for value in values])[self.picks]
 
 
 class Concave(eqx.Module):
@@ -71,6 +85,23 @@ class Terms(eqx.Module):
     def any_sampled(self) -> bool:
         return any(term.rows is not None for term in self.terms)
 
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The first and the last but one place of each term in c."""
+        ends = np.cumsum([0, *(term.size for term in self.terms)]).tolist()
+        return list(itertools.pairwise(ends))
+
+    def under(self, places: HostArray) -> Terms:
+        """Some entries of c, in ascending order; a term of which all are kept stays as it is."""
+        kept = []
+        for term, (first, end) in zip(self.terms, self.ranges, strict=True):
+            picks = places[(places >= first) & (places < end)] - first
+            if len(picks) < term.size:
+                picked = Picked(term.function, jnp.asarray(picks, jnp.int32), term.size)
+                term = Term(picked, term.rows, len(picks))
+            kept.append(term)
+        return Terms(tuple(term for term in kept if term.size), self.structure)
+
     def places(self, number: Number) -> HostArray:
         """Of the entries that belong to one source, in c."""
         owners = [term.rows == number for term in self.terms]
@@ -95,7 +126,7 @@ class Terms(eqx.Module):
     def jacobian(self, number: Number, x: Vector, batch: Batch) -> tuple[Array, Array]:
         """The entries of one source and their gradients, one row each."""
         c, pullback = jax.vjp(lambda x: self.on(number, x, batch), x)
-        return c, jax.vmap(lambda e: pullback(e)[0])(jnp.eye(len(c), dtype=x.dtype))
+        return c, gradients(lambda e: pullback(e)[0], c)
 
     def joined(self, parts: Sequence[Array]) -> Array:
         """What belongs to the sources, one part each, in the order of c."""
@@ -103,3 +134,15 @@ class Terms(eqx.Module):
             return parts[0]
         order = np.concatenate([self.places(number) for number in self.numbers])
         return jnp.concatenate(list(parts))[np.argsort(order)]
+
+
+def gradients(pull: Callable[[Array], Vector], c: Array, places: Array | None = None) -> Array:
+    """Those of some entries of c, all unless said, a row each, by pulls of unit vectors."""
+    places = jnp.arange(len(c)) if places is None else places
+
+    def row(j: Array) -> Vector:
+        return pull(jnp.zeros_like(c).at[j].set(1.0))
+
+    if len(places) <= ROWS:
+        return jax.vmap(row)(places)
+    return jax.lax.map(row, places, batch_size=ROWS)

@@ -76,7 +76,7 @@ Hessian: TypeAlias = Float[Array, "n n"]
 Predictions: TypeAlias = Float[Array, "rows ..."]  # A @ x, several outputs per row or one
 Targets: TypeAlias = Shaped[Array | np.ndarray, "rows ..."]
 RowLosses: TypeAlias = Float[Array, "rows"]
-Mask: TypeAlias = Bool[Array, "m"] | Bool[np.ndarray, "m"]  # of constraints
+Mask: TypeAlias = Bool[np.ndarray, "m"]  # of constraints
 Index: TypeAlias = int | Int[Array, ""]
 
 # On the host -----------------------------------------------------------------------------------

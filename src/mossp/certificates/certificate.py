@@ -17,7 +17,7 @@ from mossp.certificates.blocks import (
     mean_product,
     value_and_gradients,
 )
-from mossp.certificates.residuals import ROWS, Residuals, Scales, residuals, scales
+from mossp.certificates.residuals import Residuals, Scales, residuals, scales
 from mossp.certificates.witness import Witness
 from mossp.oracles import Oracles
 
@@ -28,7 +28,6 @@ __all__ = [
     "FRESH_SAMPLES",
     "LARGE",
     "RESIDUALS",
-    "ROWS",
     "Certificate",
     "Expectation",
     "Residuals",

@@ -11,24 +11,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mossp._base import keys
 from mossp._base.device import on_device
-from mossp._base.programs import compiled
 from mossp._base.structure import Structure
 from mossp._base.types import (
     AnyVector,
-    ConstraintValues,
-    HostJacobian,
-    HostMultipliers,
     HostVector,
     HostVectors,
-    Jacobian,
     PyTree,
-    Vector,
 )
+from mossp.certificates.linearization import Violated, values
 from mossp.oracles import Oracles
 from mossp.problem import Problem, check_problem, checked_point
 from mossp.regularizers import Regularizer
@@ -41,17 +35,10 @@ PULLS = 1e-3  # of the strongest pull: less takes no part in a conflict
 MOST_NAMED = 6  # constraints in one sentence
 
 
-@compiled
-def constraints_and_jacobian(oracles: Oracles, x: Vector) -> tuple[ConstraintValues, Jacobian]:
-    """c(x) and its Jacobian, one row per constraint. Used outside of the loop only."""
-    c, pull = oracles.linearized(x)
-    return c, jax.vmap(pull)(jnp.eye(oracles.m, dtype=x.dtype))
-
-
 @np.errstate(over="ignore", invalid="ignore")
 def violation(oracles: Oracles, x: AnyVector) -> float:
     """||(c_E(x), [c_I(x)]_+)||."""
-    c = np.asarray(constraints_and_jacobian(oracles, on_device(x))[0])
+    c = values(oracles, on_device(x))
     return float(np.linalg.norm(oracles.positive_part(c)))
 
 
@@ -80,55 +67,46 @@ def reduce_violation(
     regularizer = on_host(oracles)
     dtype = jax.dtypes.canonicalize_dtype(np.float64)  # float32 where that is worked in
 
-    def evaluate(x: HostVector) -> tuple[HostMultipliers, HostJacobian]:
-        """(c_E, [c_I]_+) and the rows of the Jacobian that belong to what is violated."""
-        c, J = (
-            np.array(a, np.float64) for a in constraints_and_jacobian(oracles, on_device(x, dtype))
-        )
-        counts = oracles.is_equality | (c > 0)
-        return np.where(counts, c, 0.0), J * counts[:, None] * free
+    def evaluate(x: HostVector) -> Violated:
+        return Violated.at(oracles, on_device(x, dtype), free)
 
-    def steepness(x: HostVector, v: HostMultipliers, J: HostJacobian) -> float:
+    def steepness(x: HostVector, at: Violated) -> float:
         """||J v||, without the part that leads out of dom h."""
-        pull = v @ J
+        pull = at.pull()
         if regularizer.finite:
             return float(np.linalg.norm(pull))
-        t = 1 / max(float(np.sum(J**2)), 1e-300)
+        t = 1 / max(float(np.sum(at.lengths**2)), 1e-300)
         return float(np.linalg.norm(x - into_domain(regularizer, x - t * pull))) / t
 
     x = into_domain(regularizer, np.asarray(x, np.float64))
-    v, J = evaluate(x)
-    if not (np.isfinite(v).all() and np.isfinite(J).all()):
+    at = evaluate(x)
+    if not at.finite:
         return Restoration(x, float("inf"), False, False)
     nu, exhausted, halfway = 1e-8, False, np.inf
     for k in range(ITERATIONS):
-        length, slope = np.linalg.norm(v), steepness(x, v, J)
+        length, slope = at.length, steepness(x, at)
         if length <= enough or slope <= STUCK * length:
             break
-        halfway = float(length) if k == ITERATIONS // 2 else halfway
-        normal = J @ J.T
-        damped = normal + nu * max(np.trace(normal), 1e-300) / len(v) * np.eye(len(v))
-        step = -np.linalg.lstsq(damped, v, rcond=None)[0] @ J
-        trial = into_domain(regularizer, x + step)
-        v1, J1 = evaluate(trial)
-        better = np.isfinite(v1).all() and np.isfinite(J1).all() and np.linalg.norm(v1) < length
-        if better:
-            x, v, J, nu = trial, v1, J1, max(nu / 10, 1e-14)
+        halfway = length if k == ITERATIONS // 2 else halfway
+        trial = into_domain(regularizer, x + at.step(nu))
+        after = evaluate(trial)
+        if after.finite and after.length < length:
+            x, at, nu = trial, after, max(nu / 10, 1e-14)
         elif nu > 1e12:
             exhausted = True
             break
         else:
             nu *= 10
-    length, slope = np.linalg.norm(v), steepness(x, v, J)
+    length, slope, rows = at.length, steepness(x, at), at.lengths
     # In large units rounding keeps J v away from 0: there, that no step leads down will do. Along
     # J v, ||v||^2 / 2 falls by ||J v||^2 / (2 ||J||^2): less than its rounding is not seen.
-    pulls = float(np.abs(v) @ np.linalg.norm(J, axis=1))
-    rounding = float(np.finfo(dtype).eps ** 0.5 * length * np.linalg.norm(J))
+    pulls = float(np.abs(at.v) @ rows)
+    rounding = float(np.finfo(dtype).eps ** 0.5 * length * np.linalg.norm(rows))
     no_step = exhausted and slope <= max(PULLS * pulls, rounding)
     # The least violation may lie at infinity, as that of averaged sigmoids does.
     plateau = length > CREEPS * halfway
     still = slope <= STUCK * length or no_step or plateau
-    return Restoration(x, float(length), bool(still and length > enough), True)
+    return Restoration(x, length, bool(still and length > enough), True)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -139,9 +117,9 @@ def conflict(oracles: Oracles, x: AnyVector) -> str:
     problem: the rows that pull, ||v_j grad c_j|| > 0, pull against each other. A row that hardly
     pulls is not named, and where the sum is not 0, the boundary of dom h makes up for the rest.
     """
-    c, J = (np.asarray(a, np.float64) for a in constraints_and_jacobian(oracles, on_device(x)))
-    v = oracles.positive_part(c)
-    pull = np.abs(v) * np.linalg.norm(J, axis=1)
+    at = Violated.at(oracles, on_device(x), np.ones(oracles.structure.size))
+    v, pull = np.zeros(oracles.m), np.zeros(oracles.m)
+    v[at.places], pull[at.places] = at.v, np.abs(at.v) * at.lengths
     strength = pull.max()
     # Where nothing pulls, as at a minimum of x**2 + 1 <= 0, what is violated is the whole of it.
     pull = pull if pull.max() > STUCK * np.linalg.norm(v) else np.abs(v)
@@ -152,7 +130,7 @@ def conflict(oracles: Oracles, x: AnyVector) -> str:
     if len(order) > MOST_NAMED:
         shown.append(f"{len(order) - MOST_NAMED} more")
     listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-    apart = np.linalg.norm(v @ J) > PULLS * strength and not oracles.regularizer.finite
+    apart = np.linalg.norm(at.pull()) > PULLS * strength and not oracles.regularizer.finite
     bounds = " within the bounds on x" if apart else ""
     what = {1: "cannot hold", 2: "cannot both hold"}.get(len(shown), "cannot all hold")
     return f"Near this point {listed} {what}{bounds}: relax what is asked, or try another start."

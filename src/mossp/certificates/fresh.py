@@ -26,7 +26,7 @@ from mossp.certificates.blocks import (
     value_and_subgradients,
 )
 from mossp.certificates.certificate import Certificate, certificate
-from mossp.certificates.feasibility import constraints_and_jacobian
+from mossp.certificates.linearization import constraints_and_jacobian
 from mossp.certificates.residuals import Residuals
 from mossp.certificates.stationarity import ACTIVE, certificate_at, shortest_residual
 from mossp.oracles import Oracles

@@ -52,12 +52,12 @@ from mossp.certificates.blocks import (
 )
 from mossp.certificates.feasibility import on_host
 from mossp.certificates.first_order import concave_part, first_order
+from mossp.certificates.linearization import FEW
 from mossp.certificates.witness import Witness
 from mossp.oracles import Oracles, namespace, violated
+from mossp.terms import ROWS
 
-ROWS = 32  # gradients of constraints that are formed at a time
-FEW = 4  # witnesses: two of each replica
-LARGE_JACOBIAN = 2**24  # entries; above them it is not held
+WITNESSES = 4  # two of each replica
 
 
 class Scales(NamedTuple):
@@ -181,17 +181,32 @@ def upper_end(c: AnyArray, errors: AnyArray, m_E: int) -> AnyArray:
 
 
 def constraint_sizes(
-    oracles: Oracles, x: Vector, pull: Callable[[Multipliers], Vector]
+    oracles: Oracles, x: Vector, pull: Callable[[Multipliers], Vector], c: AnyArray, q: AnyArray
 ) -> Multipliers:
-    """sum_i |x_i dc_j/dx_i|, a number of them at a time, so that no Jacobian is held."""
-    if oracles.m == 0:
+    """sum_i |x_i dc_j/dx_i|, a number of them at a time, so that no Jacobian is held.
+
+    Of many constraints, only those that are violated or have a multiplier: the others are in no
+    residual, and get 0.
+    """
+    m = oracles.m
+    if m == 0:
         return jnp.zeros(0, x.dtype)
 
     def row(j: Index) -> Scalar:
-        unit = jnp.zeros(oracles.m, x.dtype).at[j].set(1.0)
+        unit = jnp.zeros(m, x.dtype).at[j].set(1.0)
         return jnp.sum(jnp.abs(x * pull(unit)))
 
-    return jax.lax.map(row, jnp.arange(oracles.m), batch_size=min(oracles.m, ROWS))
+    if m <= ROWS:
+        return jax.vmap(row)(jnp.arange(m))
+    counts = oracles.is_equality | (c > 0) | (q != 0)
+    order = jnp.argsort(~counts)  # those that count come first
+    padded = jnp.pad(order, (0, -m % ROWS), constant_values=m)  # a place that does not exist
+
+    def some(i: Index, sizes: Multipliers) -> Multipliers:
+        places = jax.lax.dynamic_slice(padded, (i * ROWS,), (ROWS,))
+        return sizes.at[places].set(jax.vmap(row)(places), mode="drop")
+
+    return jax.lax.fori_loop(0, -(-counts.sum() // ROWS), some, jnp.zeros(m, x.dtype))
 
 
 def residuals(
@@ -202,10 +217,12 @@ def residuals(
     Few of them, over rows that have an end, by the programs that polishing has compiled; the rest
     is host work. Many share passes over the data in a program of their own.
     """
-    count, n = np.shape(witnesses.x)
-    if not oracles.finite_sum or count > FEW or oracles.m * n > LARGE_JACOBIAN:
+    if not oracles.finite_sum or len(witnesses.x) > WITNESSES or oracles.m > FEW:
         return jax.device_get(together(oracles, witnesses, draws, batch_size=batch_size))
-    each = [one_by_one(oracles, jax.tree.map(lambda a, k=k: a[k], witnesses)) for k in range(count)]
+    each = [
+        one_by_one(oracles, jax.tree.map(lambda a, k=k: a[k], witnesses))
+        for k in range(len(witnesses.x))
+    ]
     return jax.tree.map(lambda *a: np.stack(a), *each)
 
 
@@ -255,7 +272,7 @@ def together(
         return assembled(
             oracles, x=w.x, c=c, q=q, pull=pull,
             terms=(gradient, s_g, oracles.regularizer.nearest_h(w.x, jnp.zeros_like(w.x))),
-            sizes=constraint_sizes(oracles, w.x, pull),
+            sizes=constraint_sizes(oracles, w.x, pull, c, q),
             criticality=criticality, error=error, c_error=c_error, slope=slope,
             proximity=jnp.linalg.norm(w.x - w.y), objective=f + oracles.regularizer(w.x),
         )  # fmt: skip

@@ -22,7 +22,7 @@ from mossp._base.printing import counted
 from mossp.certificates.certificate import Witness
 from mossp.losses import Loss
 from mossp.newton.candidates import from_strong, spliced
-from mossp.newton.dca import polish
+from mossp.newton.constraint_sets import polish, relaxed
 from mossp.newton.globalization import Polished, compile_steps
 from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
@@ -200,7 +200,7 @@ class Polishing:
             oracles = self.oracles
             if oracles.concave is not None:  # which is polished in rounds without it
                 oracles = oracles.linearised(np.zeros_like(x))
-            compile_steps(oracles, x, Budget(interrupt=self.budget.interrupt))
+            compile_steps(relaxed(oracles, x), x, Budget(interrupt=self.budget.interrupt))
 
     def lacking(self, done: Attempts) -> str:
         """What the budget has too little of for an attempt; "" where there is room for one."""

@@ -203,7 +203,8 @@ def compile_steps(oracles: Oracles, x: AnyVector, budget: Budget) -> None:
     long = 1 / L if np.isfinite(L) and L > 0 else 1.0
     at = with_least_multipliers(search, at, SHORT * long)
     some = unit_rows(np.arange(min(len(x), COLUMNS)), len(x))
-    search.hessian.products(at, some)
+    # By products on the host one row is as good as many: nothing is compiled for their number.
+    search.hessian.products(at, some if kkt.linear is None else some[:1])
     derivative(kkt, at, some)
     if search.reach is None:
         one = np.eye(len(x)) if is_dense(len(x)) else np.ones(())

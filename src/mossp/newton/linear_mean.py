@@ -28,9 +28,10 @@ from mossp.newton.predictions import Cut, cut, is_sparse_rows
 from mossp.newton.table import Table, on_host
 from mossp.oracles import Oracles
 from mossp.regularizers import Zero
+from mossp.terms import Picked
 
 LOSS = -1  # the number of f among the means; constraints have the numbers of their terms
-# Numbers in the second derivatives of all rows, beyond which there are too many predictions.
+# Numbers in the derivatives of all rows, beyond which there are too many predictions or entries.
 MOST_CURVATURES = 2**24
 POINTS = (1.0, 1e-3)  # sizes of points at which it is compared: one must be finite
 
@@ -214,7 +215,10 @@ def linear_mean(oracles: Oracles, number: int) -> LinearMean | None:
         return None
     if any(is_sparse_rows(_leaves(arrays)[i]) for i in found.rest):
         return None
-    if N * (found.outputs + len(found.direct)) ** 2 > MOST_CURVATURES:
+    inputs, function = found.outputs + len(found.direct), _function(oracles, number)
+    # Each row is asked for all entries of c, of which some may be picked.
+    entries = function.whole if isinstance(function, Picked) else found.out
+    if N * inputs * max(inputs, entries) > MOST_CURVATURES:
         return None
     table = Table(on_host(_leaves(arrays)[found.table], N), ones=False)
     if not _agrees(oracles, number, found, table, N):

@@ -10,14 +10,13 @@ import itertools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.programs import compiled
 from mossp._base.types import Vector
 from mossp.newton.linear_mean import LinearMean, linear_mean
 from mossp.oracles import Oracles
-from mossp.terms import Terms
+from mossp.terms import Terms, gradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,4 +75,4 @@ def linear_terms(oracles: Oracles) -> LinearTerms | None:
 def _first_order(oracles: Oracles, x: Vector) -> tuple[Any, Any]:
     """c and J of the constraints that are left."""
     c, pull = oracles.linearized(x)
-    return c, jax.vmap(pull)(jnp.eye(len(c), dtype=x.dtype))
+    return c, gradients(pull, c)

@@ -22,7 +22,9 @@ import numpy as np
 from mossp._base.programs import compiled
 from mossp._base.types import AnyVector
 from mossp.certificates.feasibility import on_host
+from mossp.certificates.linearization import values
 from mossp.certificates.stationarity import ACTIVE
+from mossp.newton.constraint_sets import are_many
 from mossp.newton.hessian import Hessian, is_dense
 from mossp.newton.meter import Meter
 from mossp.newton.residual import KKT
@@ -98,6 +100,9 @@ def newton_direction(
     """Newton's step for f over some entries, along the constraints that hold with equality."""
     if oracles.concave is not None:
         oracles = oracles.linearised(np.asarray(_slope_of_g(oracles, x)))
+    if are_many(oracles):
+        places = np.flatnonzero(oracles.is_equality | (values(oracles, x) >= -ACTIVE))
+        oracles, q = oracles.under(places), q[places]
     kkt = KKT(oracles, x.dtype)
     meter.pay(gradients=kkt.rows)
     at, (S,) = kkt.evaluate(x, q, 1.0), np.nonzero(flat)  # R is not used: any t will do
@@ -127,7 +132,7 @@ def falls_without_end(
         point = np.asarray(x + t * ray, x.dtype)
         if kkt.linear is not None:  # nothing is compiled for it
             f, reg = kkt.linear.first_order(point.astype(np.float64))[0], kkt.regularizer
-            c = oracles.positive_part(kkt.constraints(point)[0])
+            c = oracles.positive_part(kkt.values(point))
             return Point(f, float(reg(point)), float(reg.h(point)), float(np.linalg.norm(c)))
         return Point(*(float(value) for value in jax.device_get(_evaluate(oracles, point))))
 

@@ -18,8 +18,9 @@ import jax
 import numpy as np
 
 from mossp.certificates.certificate import scales
-from mossp.certificates.feasibility import constraints_and_jacobian, on_host
+from mossp.certificates.feasibility import on_host
 from mossp.certificates.first_order import first_order
+from mossp.certificates.linearization import FEW, constraints_and_jacobian, values
 from mossp.certificates.stationarity import ACTIVE, bounded_least_squares
 from mossp.newton.linear import LinearLoss, linear_loss
 from mossp.newton.linear_mean import LOSS, LinearMean, linear_mean
@@ -136,6 +137,12 @@ class KKT:
         found = constraints_and_jacobian(self.oracles, np.asarray(x, self.dtype))
         c, J = (np.array(a, np.float64) for a in jax.device_get(found))
         return c, J
+
+    def values(self, x: np.ndarray) -> np.ndarray:
+        """c alone."""
+        if self.oracles.m > FEW:
+            return values(self.oracles, np.asarray(x, self.dtype))
+        return self.constraints(x)[0]
 
     def with_multipliers(self, at: Evaluation, q: np.ndarray, t: float) -> Evaluation:
         """The same x with other multipliers, or another t: no pass over the data."""

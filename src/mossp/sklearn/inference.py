@@ -24,7 +24,7 @@ import scipy.stats
 
 from mossp._base.device import on_device
 from mossp._base.printing import short
-from mossp.certificates.stationarity import constraints_and_jacobian
+from mossp.certificates.linearization import constraints_and_jacobian
 from mossp.data import is_sparse
 from mossp.oracles import Oracles
 from mossp.result import Result

@@ -3,7 +3,8 @@
     data                      method                                     afterwards
     finite, or none at all    sqp-dc, or mossp-al beyond 32 constraints  polished as F levels off,
                               with SVRG gradients; full ones where       judged at 1e-10
-                              these are cheap
+                              these are cheap, or where more than 128
+                              constraints are means over rows
     few of them               full gradients on the host come first, and mostly end it
     Sampler, Stream           the same methods with recursive momentum   judged at 1e-2
                               and steps that settle; mossp-r without
@@ -26,6 +27,7 @@ from mossp.oracles import Oracles
 from mossp.schedules import Rule
 
 FEW_CONSTRAINTS = 32  # a step of sqp-dc solves systems of this size
+MANY_CONSTRAINTS = 128  # of which no full Jacobian is formed
 FEW_ROWS = 256  # whose full gradient costs little more than a mini-batch's
 # Numbers in data of which a pass takes some 0.2 ms, and variables: beyond, steps come at once.
 FEW_NUMBERS, FEW_VARIABLES = 250_000, 1_000
@@ -46,7 +48,10 @@ def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
         return Choice(METHODS["mossp-r"](), "mossp-r", False, why)
     momentum: GradientEstimator = Recursive()
     if oracles.finite_sum:
-        momentum = Full() if oracles.rows_per_pass <= FEW_ROWS else SVRG()
+        # A mini-batch says nothing of most constraints that are means, if these are many.
+        means = int(oracles.terms.sampled.sum())
+        full = oracles.rows_per_pass <= FEW_ROWS or means > MANY_CONSTRAINTS
+        momentum = Full() if full else SVRG()
     method: Method
     if oracles.concave is not None:
         method, name = MoSSP(momentum=momentum), "mossp-r"
@@ -79,4 +84,6 @@ def full_is_cheap(oracles: Oracles) -> bool:
     if not oracles.finite_sum or oracles.convex or oracles.large or oracles.concave is not None:
         return False
     n = oracles.structure.size
+    if oracles.m > MANY_CONSTRAINTS:
+        return False
     return n <= FEW_VARIABLES and oracles.rows_per_pass * n <= FEW_NUMBERS

@@ -26,7 +26,6 @@ from mossp.certificates.certificate import (
 from mossp.certificates.feasibility import (
     Restoration,
     conflict,
-    constraints_and_jacobian,
     reduce_violation,
     violation,
 )
@@ -184,13 +183,13 @@ def without_gradient(oracles: Oracles, w: Witness) -> Residuals:
     """The residuals that need no sample; the others are NaN."""
 
     def one(x: Any, y: Any) -> Residuals:
-        c, J = constraints_and_jacobian(oracles, x)
+        c, pull = oracles.linearized(x)
         violated = oracles.positive_part(c)
         nan = jnp.full((), jnp.nan, x.dtype)
         one = jnp.ones((), x.dtype)
         return Residuals(
             nan, x * nan, nan, jnp.linalg.norm(x - y), jnp.linalg.norm(violated),
-            jnp.linalg.norm(violated @ J), nan, c * nan, nan, nan,
+            jnp.linalg.norm(pull(violated)), nan, c * nan, nan, nan,
             Scales(one, one, one, one, nan), c,
         )  # fmt: skip
 

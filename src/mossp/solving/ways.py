@@ -23,6 +23,7 @@ from mossp.oracles import Oracles
 from mossp.result import Result, Status
 from mossp.schedules import Auto
 from mossp.solving.arguments import Arguments
+from mossp.solving.automatic import MANY_CONSTRAINTS
 
 SHORTEN = 1 / 16
 LOOSE = 1e-2  # a certificate that speaks for a point, if not at tol
@@ -83,7 +84,7 @@ def further(a: Arguments, oracles: Oracles, first: Result) -> Iterator[Way]:
     if first.status is Status.INFEASIBLE_STATIONARY:
         return  # no step length makes a constraint hold that has no solution nearby
     shorter = dataclasses.replace(others, rule=Auto(shorten=SHORTEN))
-    method, name = other_method(a.method) if oracles.m else (None, "")
+    method, name = other_method(a.method) if 0 < oracles.m <= MANY_CONSTRAINTS else (None, "")
     if method is not None:
         yield Way(name, dataclasses.replace(others, method=method, name=name))
     if first.status in FAILED:
