@@ -138,11 +138,11 @@ class Terms(eqx.Module):
 
 def gradients(pull: Callable[[Array], Vector], c: Array, places: Array | None = None) -> Array:
     """Those of some entries of c, all unless said, a row each, by pulls of unit vectors."""
+    if places is None and len(c) <= ROWS:
+        return jax.vmap(pull)(jnp.eye(len(c), dtype=c.dtype))
     places = jnp.arange(len(c)) if places is None else places
 
     def row(j: Array) -> Vector:
         return pull(jnp.zeros_like(c).at[j].set(1.0))
 
-    if len(places) <= ROWS:
-        return jax.vmap(row)(places)
     return jax.lax.map(row, places, batch_size=ROWS)

@@ -33,6 +33,7 @@ class Purpose(enum.IntEnum):
     START = 8  # points that replicas start from
     POLISH = 9  # directions in which the Hessian is evaluated
     POOL = 10  # rows that stand for all where constraints are measured
+    SPLIT = 11  # which rows of a file are kept for a test, by chunk of rows
 
 
 def generator(

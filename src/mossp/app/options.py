@@ -168,6 +168,14 @@ Inference = Annotated[
 ]
 Exclude = Annotated[list[str] | None, Option(help="A column to leave out; may be repeated.")]
 NoStandardize = Annotated[bool, Option("--no-standardize", help="Take the columns as they are.")]
+Stream = Annotated[
+    bool | None,
+    Option(
+        "--stream/--no-stream",
+        help="Read the file in blocks, again in every pass, or whole into memory; else by its "
+        "size: in blocks where its numbers take more than a sixth of the memory available.",
+    ),
+]
 TestShare = Annotated[float, Option(help="Share of the rows that is kept for a test.")]
 
 # How it is solved -------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ def moments(X: np.ndarray) -> tuple[list[float], list[float]]:
     scaled = np.ldexp(X, -exponent)
     shifted = scaled - scaled[0]  # a constant column is exactly 0 from here on
     centre = np.ldexp(scaled[0] + shifted.mean(axis=0), exponent)
-    return centre.tolist(), _scale(shifted.std(axis=0), exponent)
+    return centre.tolist(), scales_of(shifted.std(axis=0), exponent)
 
 
 def sparse_moments(X: scipy.sparse.csr_matrix) -> tuple[list[float], list[float]]:
@@ -30,9 +30,10 @@ def sparse_moments(X: scipy.sparse.csr_matrix) -> tuple[list[float], list[float]
     shifted = np.ldexp(X.data, -exponent[j]) - np.ldexp(lowest, -exponent)[j]
     mean = np.bincount(j, shifted, n) / rows
     squares = np.bincount(j, (shifted - mean[j]) ** 2, n) + (rows - stored) * mean**2
-    return [0.0] * n, _scale(np.sqrt(squares / rows), exponent)
+    return [0.0] * n, scales_of(np.sqrt(squares / rows), exponent)
 
 
-def _scale(deviation: np.ndarray, exponent: np.ndarray) -> list[float]:
+def scales_of(deviation: np.ndarray, exponent: np.ndarray) -> list[float]:
+    """Standard deviations of values that were scaled by a power of two; 1 of constant columns."""
     scale = np.where(deviation > ROUNDING, np.ldexp(deviation, exponent), 1.0)
     return np.where(scale > 0, scale, 1.0).tolist()

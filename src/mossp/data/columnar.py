@@ -22,16 +22,59 @@ def is_columnar(path: Path) -> bool:
     return path.is_dir() or path.suffix.lower() in (*PARQUET, *ARROW)
 
 
+class Frames:
+    """Consecutive rows of a scanned file, as frames: one after the other from one pass over it."""
+
+    def __init__(self, frame: Any, path: Path) -> None:
+        self.frame, self.path = frame, path
+        self.names = frame.collect_schema().names()
+        self.rows = counted_rows(frame)
+        self._lock = threading.Lock()
+        self._pass: Iterator[Any] | None = None
+        self._next, self._after = -1, -1  # the row that comes next in it, and after the last read
+
+    def read(self, start: int, stop: int) -> Any:
+        """Rows start, ..., stop - 1."""
+        with self._lock:
+            frame = self._passed(start, stop)
+        if frame is None:
+            frame = self.frame.slice(start, stop - start).collect()
+        if frame.height != stop - start:
+            raise DataError(
+                f"{frame.height} rows were found where there were {stop - start} before: the file "
+                "was changed", self.path,
+            )  # fmt: skip
+        return frame
+
+    def _passed(self, start: int, stop: int) -> Any:
+        """The next rows of the pass; None where others are asked for."""
+        begins = start == 0 or (start == self._after and start != self._next)
+        self._after = stop
+        if begins and stop < self.rows:  # rows that follow others begin a pass of their own
+            self._next, rest = start, self.frame.slice(start)
+            self._pass = iter(rest.collect_batches(chunk_size=stop - start, maintain_order=True))
+        if self._pass is None or start != self._next:
+            return None
+        frame = next(self._pass, None)
+        if frame is None or frame.height != stop - start:  # not as they were asked for
+            self._pass = None
+            return None
+        self._next = stop
+        if stop == self.rows:
+            self._pass = None
+        return frame
+
+
 class Columnar(Storage):
-    """Columns of numbers. Consecutive blocks come from one pass over the file."""
+    """Columns of numbers."""
 
     random_access = False
 
     def __init__(
         self, path: Path, target: str | None, columns: list[str] | None, dtype: Any
     ) -> None:
-        self.path, self.frame = Path(path), scanned(Path(path))
-        schema = self.frame.collect_schema()
+        self.path, frame = Path(path), scanned(Path(path))
+        schema = frame.collect_schema()
         self.target = target
         wanted = [c for c in schema.names() if c != target] if columns is None else list(columns)
         self.columns = wanted
@@ -43,12 +86,10 @@ class Columnar(Storage):
             raise ValueError(f"dtype must be 'float64' or 'float32', but {shown(dtype)} was given.")
         self.treedef = jax.tree.structure((0, 0) if target else 0)
         self.names = [self.path.name, *([target] if target else [])]
-        self.rows = counted_rows(self.frame)
+        self.frames = Frames(frame.select([*wanted, *([target] if target else [])]), self.path)
+        self.rows = self.frames.rows
         if not self.rows:
             raise ValueError(f"{path} has no rows: at least one sample is needed.")
-        self._lock = threading.Lock()
-        self._pass: Iterator[Any] | None = None  # over the file
-        self._chunk, self._next = 0, -1  # its rows at a time, and the row that comes next
 
     def check_columns(self, schema: Any) -> None:
         names = [*self.columns, *([self.target] if self.target else [])]
@@ -72,35 +113,7 @@ class Columnar(Storage):
         return (X, Dense((), self.dtype.str)) if self.target else (X,)
 
     def read(self, start: int, stop: int) -> list[HostRows]:
-        with self._lock:
-            frame = self._passed(start, stop)
-        if frame is None:
-            frame = self.selected().slice(start, stop - start).collect()
-        if frame.height != stop - start:
-            raise DataError(
-                f"{frame.height} rows were found where there were {stop - start} before: the file "
-                "was changed", self.path,
-            )  # fmt: skip
-        return self.arrays(frame, start)
-
-    def _passed(self, start: int, stop: int) -> Any:
-        """The next rows of the pass; None where others are asked for."""
-        if start == 0 and stop < self.rows:
-            self._chunk, self._next = stop, 0
-            self._pass = iter(self.selected().collect_batches(chunk_size=stop, maintain_order=True))
-        if self._pass is None or start != self._next:
-            return None
-        frame = next(self._pass, None)
-        if frame is None or frame.height != stop - start:  # not as they were asked for
-            self._pass = None
-            return None
-        self._next = stop
-        if stop == self.rows:
-            self._pass = None
-        return frame
-
-    def selected(self) -> Any:
-        return self.frame.select([*self.columns, *([self.target] if self.target else [])])
+        return self.arrays(self.frames.read(start, stop), start)
 
     def arrays(self, frame: Any, start: int) -> list[HostRows]:
         import polars

@@ -84,6 +84,13 @@ class OnDisk(Source):
             )
         self._open(storage_of(data, target, columns, dtype), access)
 
+    @classmethod
+    def of(cls, storage: Storage, access: str = "auto") -> OnDisk:
+        """Rows that are read in a way of their own."""
+        made = object.__new__(cls)
+        made._open(storage, access)
+        return made
+
     def _open(self, storage: Storage, access: str) -> None:
         self._access = access
         if access == "auto":
@@ -104,10 +111,8 @@ class OnDisk(Source):
 
     @classmethod
     def _reopened(cls, made: tuple[Any, ...], access: str) -> OnDisk:
-        again = object.__new__(cls)
         kind, arguments = made
-        again._open(kind(*arguments), access)
-        return again
+        return cls.of(kind(*arguments), access)
 
     def __reduce__(self) -> Any:
         """Pickled by the names of its files; a process that unpickles it must see them too."""

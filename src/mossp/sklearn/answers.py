@@ -63,7 +63,7 @@ def coefficients_of(model: Any) -> PyTree | None:
 
 def advice(X: Any, result: Result) -> str:
     """What to try, where the data tell."""
-    if result.status not in (Status.BUDGET, Status.DIVERGED, Status.NONFINITE):
+    if X is None or result.status not in (Status.BUDGET, Status.DIVERGED, Status.NONFINITE):
         return ""
     largest = abs(X).max(axis=0)
     scale = np.ravel(largest.toarray() if is_sparse(largest) else largest)

@@ -68,7 +68,7 @@ def formulate(params: Parameters, rows: Rows, start: PyTree | None = None) -> Fo
                    rows.classes)  # fmt: skip
     problem = Problem(
         loss=LinearModel(loss, offset=rows.offset is not None),
-        data=arrays_of(targets_of(loss, rows), rows),
+        data=rows.data(targets_of(loss, rows)),
         regularizer=penalty_of(params, rows, params["lam"]),
         **constraints_of(params, rows),
     )
@@ -101,11 +101,6 @@ def targets_of(loss: Predictive, rows: Rows) -> np.ndarray:
     if rows.outputs and isinstance(loss, losses.HuberizedHinge):
         return np.where(rows.labels[:, None] == np.arange(rows.outputs), 1.0, -1.0)
     return rows.labels
-
-
-def arrays_of(targets: np.ndarray, rows: Rows) -> tuple[Any, ...]:
-    """What `LinearModel` reads: X, targets, weights, and the offset if there is one."""
-    return (rows.X, targets, rows.weights, *([] if rows.offset is None else [rows.offset]))
 
 
 def penalty_of(params: Parameters, rows: Rows, lam: float | None) -> Regularizer:

@@ -36,7 +36,7 @@ from mossp.expected import Expected
 from mossp.problem import Problem
 from mossp.result import Result
 from mossp.sklearn.answers import coefficients_of, set_result
-from mossp.sklearn.formulation import arrays_of, constraints_of, penalty_of, settings_of, start_of
+from mossp.sklearn.formulation import constraints_of, penalty_of, settings_of, start_of
 from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.positive import is_plain
 from mossp.sklearn.rows import Rows, checked_rows
@@ -299,7 +299,7 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
         concave = Smooth(self._top(rows, low, 1 / (high - low), delta)) if low else None
         problem = Problem(
             loss, regularizer=penalty_of(params, rows, params["lam"]), concave=concave,
-            **given_rows(constraints_of(params, rows), arrays_of(rows.labels, rows)),
+            **given_rows(constraints_of(params, rows), rows.data(rows.labels)),
         )  # fmt: skip
         start = coefficients_of(self) if self.warm_start else None
         result = solve(problem, start_of(params, rows, start), **settings_of(params))

@@ -28,7 +28,7 @@ from mossp.expected import Expected
 from mossp.problem import Problem
 from mossp.regularizers.strength import strengthened
 from mossp.result import Result, Status
-from mossp.sklearn.formulation import Parameters, arrays_of, formulate
+from mossp.sklearn.formulation import Parameters, formulate
 from mossp.sklearn.promises import ROUNDING, Promise, Sight, spread_of
 from mossp.sklearn.rows import Rows
 from mossp.sklearn.thresholds import best_threshold
@@ -97,7 +97,7 @@ def rated(
     """
     promise = Promise(params, rows)
     problem, x0, settings = formulate(params, rows, start)
-    data = (*arrays_of(promise.targets, rows), promise.bounded.weights)
+    data = (*rows.data(promise.targets), promise.bounded.weights)
     free = dataclasses.replace(problem, data=data)
     spent = Spent()
     alone = spent.on(solve(free, x0, **settings))

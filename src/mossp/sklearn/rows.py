@@ -72,6 +72,10 @@ class Rows:
             return None
         return self.labels if self.outputs else (self.labels > 0).astype(int)
 
+    def data(self, targets: np.ndarray) -> Any:
+        """What `LinearModel` reads: X, targets, weights, and the offset if there is one."""
+        return (self.X, targets, self.weights, *([] if self.offset is None else [self.offset]))
+
     def balanced(self) -> Rows:
         """With weights whose mean is 1: the strength of a regulariser keeps its meaning."""
         weights = self.weights * (len(self.weights) / self.weights.sum())

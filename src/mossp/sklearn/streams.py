@@ -15,7 +15,6 @@ from mossp.sklearn.answers import coefficients_of, set_coefficients
 from mossp.sklearn.formulation import (
     CLASSIFICATION,
     REGRESSION,
-    arrays_of,
     formulate,
     loss_of,
     targets_of,
@@ -68,7 +67,7 @@ class Streaming:
                 state=self._state,
             )
         kept = rows.weights > 0  # a row without weight is none
-        data = [part[kept] for part in arrays_of(targets, rows)]
+        data = [part[kept] for part in rows.data(targets)]
         self._width = max(self._width, width_of(data[0]))
         size = BATCH if model.batch_size in (None, "auto") else model.batch_size
         with on_by_default():

@@ -8,7 +8,9 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from mossp._base.launching import distributed
 from mossp.app import exits, options, preparation, terminal
 from mossp.app.fitting.request import Request
 from mossp.app.spreading import spread
@@ -42,13 +44,23 @@ def fit(request: Request, out: Path, force: bool, report: Path | None, as_json: 
     preparation.check_folder("--report", report)
     began, older = time.perf_counter(), out.exists()
     good = older and not force and is_good(out)
+    found = distributed()
     with contextlib.redirect_stdout(sys.stderr), terminal.plain_warnings():
-        fitted = fit(request)
+        if in_blocks(request, found.processes):
+            from mossp.app.streaming.fit import fit as streamed
+            from mossp.app.streaming.page import write_report as write_streamed
+
+            fitted: Any = streamed(request)
+            write: Any = write_streamed
+        else:
+            fitted, write = fit(request), write_report
+        if found.process:  # the first one prints and writes files
+            return exits.code_of(fitted.result)
         terminal.note(fitted.notes)
         kept = good and not fitted.result.success
         if not kept:
             fitted.model.save(out)
-        page = None if report is None else write_report(fitted, request, report)
+        page = None if report is None else write(fitted, request, report)
     if as_json:
         print(json.dumps(terminal.model_object(fitted.model), allow_nan=False))
     else:
@@ -75,6 +87,25 @@ def fit(request: Request, out: Path, force: bool, report: Path | None, as_json: 
         terminal.say(f"Report: {page}", stream)
     print(f"All of it took {time.perf_counter() - began:.0f} s", file=stream)
     return exits.code_of(fitted.result)
+
+
+def in_blocks(request: Request, processes: int) -> bool:
+    """Whether the file is read in blocks: as asked, among several processes, or by its size."""
+    from mossp.app.streaming.memory import can_stream, is_large
+
+    possible = can_stream(request.train, request.format)
+    if not possible and (request.stream or processes > 1):
+        why = "--stream" if request.stream else f"A run of {processes} processes"
+        raise ValueError(
+            f"{why} needs a Parquet, Arrow or LIBSVM file that is not packed, which can be read in "
+            f"blocks, but {request.train} is none: save it as Parquet (polars.scan_csv(...)"
+            ".sink_parquet(...))."
+        )
+    if request.stream is not None:
+        if processes > 1 and not request.stream:
+            raise ValueError("--no-stream is for one process: each of several reads its own rows.")
+        return request.stream
+    return processes > 1 or (possible and is_large(request.train, request.format))
 
 
 def is_good(path: Path) -> bool:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from mossp.app import exits, options, terminal
 
@@ -13,28 +18,84 @@ def command(
     out: options.PredictionsOut = None,
     id: options.PredictId = None,
     format: options.Format = None,
+    stream: options.Stream = None,
 ) -> int:
     """Predict with a fitted model.
 
     One line for each row of the data, with its id and with probabilities where there are any.
     """
     from mossp.app.model import Model
-    from mossp.app.tables import check_known, offset_of, read, write_predictions, written
+    from mossp.app.tables import write_predictions
 
     fitted = Model.load(model)
     if fitted.certified is False:
         print(f"mossp: warning: {fitted.doubt}", file=sys.stderr)
+    if in_blocks(data, format, stream):
+        with terminal.plain_warnings():
+            write_predictions(out, each_block(fitted, data, id))
+    else:
+        write_predictions(out, whole(fitted, data, id, format))
+    if out is not None:
+        terminal.say(f"Predictions: {out}")
+    return exits.SUCCESS
+
+
+def in_blocks(data: Path, format: str | None, stream: bool | None) -> bool:
+    """Whether the file is read in blocks: as asked, or by its size."""
+    from mossp.app.streaming.memory import can_stream, is_large
+
+    if stream and not can_stream(data, format):
+        raise ValueError(
+            f"--stream needs a Parquet, Arrow or LIBSVM file that is not packed, but {data} is "
+            "none: save it as Parquet."
+        )
+    return stream if stream is not None else Path(data).exists() and is_large(data, format)
+
+
+def whole(fitted: Any, data: Path, id: Any, format: str | None) -> dict[str, np.ndarray]:
+    """The predictions of a file that is read into memory."""
+    from mossp.app.tables import read
+
     with terminal.plain_warnings():
         table = read(data, format)
         terminal.note(table.notes)
-        X = fitted.features.matrix(table)
-        offset = None if fitted.offset is None else offset_of(table, fitted.offset)
+        return columns_of(fitted, table, kept_of(fitted, table, id))
+
+
+def each_block(fitted: Any, data: Path, id: Any) -> Iterator[dict[str, np.ndarray]]:
+    """The predictions of a file that is read in blocks, one block after the other."""
+    from mossp.app.streaming.blocks import blocks_of
+    from mossp.app.streaming.progress import RowsBar
+
+    blocks, kept = blocks_of(data), None
+    # Where predictions go to a terminal, a bar would stand in their way.
+    with RowsBar(blocks.rows, None if not sys.stdout.isatty() else False) as bar:
+        for start, table in blocks.each():
+            kept = kept_of(fitted, table, id) if kept is None else kept
+            yield columns_of(fitted, table, kept)
+            bar.learning(start + table.rows, "predicting")
+
+
+def kept_of(fitted: Any, table: Any, id: Any) -> list[str]:
+    """The columns that are handed through."""
+    from mossp.app.tables import check_known
+
     if id:
         check_known(table, id)
-    kept = id or [name for name in fitted.id if table.may_have(name)]
-    for name in fitted.id if not id else ():
+        return list(id)
+    kept = [name for name in fitted.id if table.may_have(name)]
+    for name in fitted.id:
         if name not in kept:
-            terminal.say(f"mossp: note: {data} has no column {name}, the id.", sys.stderr)
+            terminal.say(f"mossp: note: {table.path} has no column {name}, the id.", sys.stderr)
+    return kept
+
+
+def columns_of(fitted: Any, table: Any, kept: list[str]) -> dict[str, np.ndarray]:
+    """The ids, the prediction and what it is made of, for each row of a table."""
+    from mossp.app.tables import offset_of, written
+
+    X = fitted.features.matrix(table)
+    offset = None if fitted.offset is None else offset_of(table, fitted.offset)
     columns = {name: written(table, name) for name in kept}
     columns["prediction"] = fitted.predict(X, offset)
     probabilities = fitted.probabilities(X, offset)
@@ -43,7 +104,4 @@ def command(
             columns[f"probability of {name}"] = column
     elif fitted.kind == "classifier" and len(fitted.coef) == 1:
         columns["margin"] = fitted.decision(X, offset)
-    write_predictions(out, columns)
-    if out is not None:
-        terminal.say(f"Predictions: {out}")
-    return exits.SUCCESS
+    return columns

@@ -189,7 +189,7 @@ class Features:
             plain = cls(columns, (0.0,) * n, (1.0,) * n, None, fill, flagged)
         if not standardize:
             return plain
-        X = plain._raw(table, quiet=True)[chosen]
+        X = plain.raw(table)[chosen]
         centre, scale = moments(X) if table.X is None else sparse_moments(X)
         return dataclasses.replace(plain, centre=tuple(centre), scale=tuple(scale))
 
@@ -199,7 +199,7 @@ class Features:
         Columns are found by name. A level that was not seen when learning is none of the levels:
         its features are 0 before they are standardised, and there is a warning.
         """
-        X, scale = self._raw(table), np.array(self.scale)
+        X, scale = self.raw(table, quiet=False), np.array(self.scale)
         with np.errstate(over="ignore"):
             if self.width is None:
                 X = (X - np.array(self.centre)) / scale
@@ -213,7 +213,7 @@ class Features:
             )
         return X
 
-    def _raw(self, table: Table, quiet: bool = False) -> Any:
+    def raw(self, table: Table, quiet: bool = True) -> Any:
         """The features before they are standardised."""
         if (self.width is None) != (table.X is None):
             kinds = ("a LIBSVM file", "a table with named columns")

@@ -45,6 +45,7 @@ class Request:
     test: options.TestShare = 0.2
     test_file: options.TestFile = None
     format: options.Format = None
+    stream: options.Stream = None
     method: options.Method = "auto"
     steps: options.Steps = None
     batch_size: options.BatchSize = None

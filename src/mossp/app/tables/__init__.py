@@ -21,7 +21,7 @@ from mossp.app.tables.columns import (
     texts_in,
     written,
 )
-from mossp.app.tables.reading import read
+from mossp.app.tables.reading import check_names, format_of, read
 from mossp.app.tables.table import Faults, Table, TableError, TableErrors, twice
 from mossp.app.tables.writing import write_predictions
 
@@ -34,8 +34,10 @@ __all__ = [
     "TableErrors",
     "attribute_of",
     "check_known",
+    "check_names",
     "check_none",
     "check_target",
+    "format_of",
     "kind_of",
     "missing_in",
     "numbers_in",

@@ -46,16 +46,7 @@ def read(path: str | os.PathLike[str], format: str | None = None) -> Table:
     (2, ('x1', 'x2', 'x3'))
     """
     path = Path(path)
-    if format is None:
-        bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
-        format = SUFFIXES.get(bare.suffix.lower())
-    if format not in FORMATS:
-        given = (
-            "its name does not tell" if format is None else f"{quoted(format)} is not one of them"
-        )
-        raise TableError(
-            f"The format of {path} must be csv, tsv, parquet or libsvm, but {given}: give --format."
-        )
+    format = format_of(path, format)
     try:
         if format == "libsvm":
             with path.open("rb"):
@@ -74,6 +65,21 @@ def read(path: str | os.PathLike[str], format: str | None = None) -> Table:
     if not data.strip():
         raise TableError(f"{path} is empty.")
     return _parquet(path, data) if format == "parquet" else _csv(path, data, format)
+
+
+def format_of(path: Path, format: str | None) -> str:
+    """The format that was given, or that the name of the file tells."""
+    if format is None:
+        bare = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+        format = SUFFIXES.get(bare.suffix.lower())
+    if format not in FORMATS:
+        given = (
+            "its name does not tell" if format is None else f"{quoted(format)} is not one of them"
+        )
+        raise TableError(
+            f"The format of {path} must be csv, tsv, parquet or libsvm, but {given}: give --format."
+        )
+    return format
 
 
 def _unpacked(path: Path, data: bytes) -> bytes:
@@ -108,7 +114,7 @@ def _parquet(path: Path, data: bytes) -> Table:
         raise
     except (Exception, pl.exceptions.PanicException) as error:
         raise TableError(f"{path} is damaged, cut short or not a Parquet file.") from error
-    _check_names(path, frame.columns)
+    check_names(path, frame.columns)
     if not frame.height:
         raise TableError(f"{path} names its columns, but it has no rows.")
     return Table(path, frame)
@@ -121,7 +127,7 @@ def _csv(path: Path, data: bytes, format: str) -> Table:
     # within a value. It is given what Python's strict reader made of the file.
     rows, buffer = _rows(path, text, separator), io.StringIO()
     names = [name.strip() for name in next(rows)]
-    _check_names(path, names)
+    check_names(path, names)
     if len(names) > MOST_COLUMNS:
         raise TableError(
             f"{path} has {len(names):,} columns, but text is read up to {MOST_COLUMNS:,}: save it "
@@ -183,7 +189,7 @@ def _decoded(path: Path, data: bytes) -> str:
     return text if "\n" in text else text.replace("\r", "\n")
 
 
-def _check_names(path: Path, names: Sequence[str]) -> None:
+def check_names(path: Path, names: Sequence[str]) -> None:
     if "" in names:
         raise TableError(
             f"{path} has no name for column {names.index('') + 1}: give it one, or leave it out "

@@ -1,0 +1,57 @@
+"""How far a pass over a file is: rows done, the time left, and the memory that is used."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from mossp._base.progress import Bar
+from mossp.app.streaming.memory import resident
+
+GB = 1e9
+
+
+class RowsBar:
+    """A bar that is drawn anew in every pass; on standard error, if that is a terminal.
+
+    Parameters
+    ----------
+    rows : int
+        Of this process.
+    shown : bool, optional
+        Whether there is a bar; if left out, where standard error is a terminal.
+    """
+
+    def __init__(self, rows: int, shown: bool | None = None) -> None:
+        self.rows = rows
+        self.bar = Bar(rows, sys.stderr.isatty() if shown is None else shown, unit="row")
+        self.passes, self.expected = 0, 0
+
+    def learning(self, done: int, doing: str) -> None:
+        """Rows that were looked at before the fit."""
+        self.bar.show(done, doing, detail())
+
+    def read(self, start: int, stop: int) -> None:
+        """Rows that are being read for the fit; those of mini-batches are not counted."""
+        if start == 0:
+            self.passes += 1
+        elif start != self.expected:
+            return
+        self.expected = stop
+        self.bar.show(stop, f"fitting, pass {self.passes}", detail())
+
+    def __enter__(self) -> RowsBar:
+        self.bar.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.bar.__exit__(kind, error, trace)
+
+
+def detail() -> str:
+    """What is told besides the rows."""
+    used = resident()
+    return "" if used is None else f"memory {used / GB:.2f} GB"
