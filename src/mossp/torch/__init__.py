@@ -65,5 +65,14 @@ from mossp.torch.evaluation import Evaluation
 from mossp.torch.expected import Expected
 from mossp.torch.finite import NonFiniteError
 from mossp.torch.optimizer import MoSSP
+from mossp.torch.partial_auc import PartialAUC, partial_auc_loss, partial_auc_parts
 
-__all__ = ["Evaluation", "Expected", "MoSSP", "NonFiniteError"]
+__all__ = [
+    "Evaluation",
+    "Expected",
+    "MoSSP",
+    "NonFiniteError",
+    "PartialAUC",
+    "partial_auc_loss",
+    "partial_auc_parts",
+]
