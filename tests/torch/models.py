@@ -82,10 +82,10 @@ def run(model, optimizer, batches=ROWS):
     return np.stack(seen)
 
 
-def by_jax(method, reg):
+def by_jax(method, reg, concave=None, eta=None):
     with jax.enable_x64(True):
         problem = mossp.Problem(
-            mossp.losses.logistic, (X, Y), reg or mossp.Zero(),
+            mossp.losses.logistic, (X, Y), reg or mossp.Zero(), concave=concave,
             equality=lambda x: x @ x - 1.0, inequality=lambda x: W @ x - 0.1,
         )  # fmt: skip
         oracles = problem.oracles(X0)
@@ -95,7 +95,7 @@ def by_jax(method, reg):
 
         step = jax.jit(step)
         state, states = method.init(oracles, jnp.asarray(X0), jnp.zeros(n)), []
-        for rows, *now in zip(ROWS, MU, RHO, ALPHA, strict=True):
+        for rows, *now in zip(ROWS, MU, RHO, ALPHA, MU if eta is None else eta, strict=True):
             state = step(state, jnp.asarray(rows, jnp.int32), now)
             states.append(jax.tree.map(np.asarray, state))
         return jax.tree.map(lambda *leaves: np.stack(leaves), *states)

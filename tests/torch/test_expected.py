@@ -302,9 +302,15 @@ def within_batch(batch):
         (lambda: 3.0, ValueError, r"inequality\['a'\] must be a function without arguments"),
     ],
 )
-def test_wrong_constraints_get_a_sentence_before_any_step(given, error, says):
+def test_wrong_constraints_get_a_sentence_by_the_first_step(given, error, says):
+    before = MODEL.x.detach().clone()
     with pytest.raises(error, match=says):
-        MoSSP(MODEL.parameters(), inequality={"a": given()})
+        MoSSP(MODEL.parameters(), inequality={"a": given()}).step(closure_of(MODEL, ROWS[0]))
+    assert torch.equal(MODEL.x, before)
+
+
+def judged(expected):
+    MoSSP(MODEL.parameters(), inequality=expected).step(closure_of(MODEL, ROWS[0]))
 
 
 def test_what_cannot_be_judged_or_is_not_to_be_is_let_through():
@@ -312,10 +318,11 @@ def test_what_cannot_be_judged_or_is_not_to_be_is_let_through():
     for function in (
         lambda batch: dropped(rows_of(batch)).mean(),  # random
         lambda batch: rows_of(batch).view(20).mean(),  # of 20 rows only
-        lambda batch: rows_of(batch).mean() * math.nan,
     ):
-        MoSSP(MODEL.parameters(), inequality=Expected(function, ALL))
-    MoSSP(MODEL.parameters(), inequality=Expected(within_batch, ALL, check=False))
+        judged(Expected(function, ALL))
+    judged(Expected(within_batch, ALL, check=False))
+    with pytest.raises(ours.NonFiniteError, match="inequality is nan"):
+        judged(Expected(lambda batch: rows_of(batch).mean() * math.nan, ALL))
     with pytest.raises(ValueError, match="an empty dict"):
         MoSSP(MODEL.parameters(), inequality={})
 

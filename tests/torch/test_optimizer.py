@@ -17,7 +17,7 @@ import torch
 import mossp
 import mossp.torch as ours
 from mossp.schedules import Schedule
-from mossp.torch import MoSSP
+from mossp.torch import Expected, MoSSP
 from mossp.torch.parameters import Table
 from tests.torch.models import (
     REGULARIZERS,
@@ -28,6 +28,7 @@ from tests.torch.models import (
     Model,
     N,
     W,
+    X,
     by_jax,
     closure_of,
     constrained,
@@ -289,13 +290,54 @@ def test_sparse_gradients_are_refused():
         ({"schedule": mossp.schedules.Theorem()}, "schedule must be"),
         ({"schedule": Schedule(1.0, 0.1, 0.5), "rho": 3.0}, "leave rho out"),
         ({"equality": 3.0}, "function without arguments"),
-        ({"equality": lambda: 0.0}, "must return a tensor"),
-        ({"inequality": lambda: torch.zeros(2)}, "depends on no parameter"),
+        ({"concave": 3.0}, "concave must be a function without arguments .* but it is 3.0"),
+        ({"concave": lambda: None, "eta": -1.0}, "eta > 0"),
+        ({"eta": 1.0}, "eta is of steps with a concave part"),
     ],
 )
-def test_wrong_settings_get_a_sentence_before_any_step(settings, says):
+def test_wrong_settings_get_a_sentence_from_the_constructor(settings, says):
     with pytest.raises(ValueError, match=says):
         MoSSP(Model().parameters(), **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"equality": lambda: 0.0}, "equality must return a tensor"),
+        ({"inequality": lambda: torch.zeros(2)}, "inequality depends on no parameter"),
+        ({"concave": lambda: 0.0}, "concave must return .* but it returned 0.0"),
+        ({"concave": lambda: torch.zeros(3)}, "but it returned a tensor of 3 entries"),
+        ({"concave": lambda: torch.zeros(1)}, "concave depends on no parameter"),
+    ],
+)
+def test_functions_are_judged_by_the_first_step_which_moves_nothing(settings, says):
+    model = Model()
+    optimizer = MoSSP(model.parameters(), **settings)
+    with pytest.raises(ValueError, match=says):
+        optimizer.step(closure_of(model, ROWS[0]))
+    assert torch.equal(model.x, Model().x) and not optimizer.state
+
+
+def test_a_constructor_calls_no_function_and_opens_no_loader():
+    """What they look at may be made by the training loop."""
+    model, batch = Model(), {}
+
+    class Rows:
+        def __iter__(self):
+            return iter(batch["made"])
+
+    given = {
+        "exact": lambda: batch["scale"] * model.x.sum(),
+        "rows": Expected(lambda rows: (rows @ model.x).mean(), Rows(), values=Rows()),
+        "drawn": Expected(lambda: (batch["made"][0] @ model.x).mean()),
+    }
+    optimizer = MoSSP(
+        model.parameters(), inequality=given,
+        concave=lambda: batch["scale"] * (batch["made"][1] @ model.x).square().mean(),
+    )  # fmt: skip
+    batch.update(scale=0.1, made=[torch.tensor(X[:4]), torch.tensor(X[4:8])])
+    optimizer.step(closure_of(model, ROWS[0]))
+    assert not torch.equal(model.x, Model().x)
 
 
 def test_wrong_groups_get_a_sentence_and_are_not_added():

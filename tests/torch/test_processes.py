@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import socket
 
 import numpy as np
@@ -17,16 +18,23 @@ pytestmark = pytest.mark.slow
 
 
 def trained(wrap, part):
-    """Where training ends, by momentum, on a part of every mini-batch."""
+    """Where training ends, by momentum and concave part, on a part of every mini-batch."""
     ends = {}
-    for momentum in ("polyak", "recursive"):
+    for momentum, concave in itertools.product(("polyak", "recursive"), (False, True)):
         model = Model()
         whole = wrap(model)
+        batches = [torch.tensor(Y[rows, None] * X[rows])[part] for rows in ROWS]
+
+        def g(batch, model=model):
+            return torch.relu(0.5 - batch @ model.x).mean()
+
         settings = constrained(model, momentum=momentum, mu=0.02, multipliers=True)
+        if concave:
+            settings["concave"] = Expected(g, batches)
         optimizer = MoSSP(whole.parameters(), "l1-l2:0.1", **settings)
         for rows in ROWS:
             optimizer.step(closure_of(whole, rows[part]))
-        ends[momentum] = torch.cat([model.x, optimizer._constraints.lam]).tolist()
+        ends[momentum, concave] = torch.cat([model.x, optimizer._constraints.lam]).tolist()
     return ends
 
 
@@ -82,6 +90,12 @@ def train(rank, port, queue):
             ends["before"] = optimizer.state[model.b]["before"].tolist()
     except ours.NonFiniteError as error:
         ends["said"], ends["restored"] = str(error), model.b.tolist()
+    g = Expected(lambda rows: (factors[rank and 2] * rows @ model.x).mean(), [torch.tensor(X)])
+    optimizer = MoSSP(whole.parameters(), concave=g)
+    try:
+        optimizer.step(lambda: whole(ROWS[rank]).backward())
+    except ours.NonFiniteError as error:
+        ends["said of g"] = str(error).split(":")[0]
     queue.put((rank, ends))
     dist.destroy_process_group()
 
@@ -105,8 +119,9 @@ def test_processes_agree_and_follow_one_on_the_joint_batch():
     assert ends[0] == ends[1]
     assert "At step 2 the gradient of the loss by parameter" in ends[0]["said"]
     assert ends[0]["restored"] == ends[0]["before"]
-    for momentum, alone in trained(lambda model: model, slice(None)).items():
-        np.testing.assert_allclose(ends[0][momentum], alone, rtol=0, atol=1e-12)
+    for which, alone in trained(lambda model: model, slice(None)).items():
+        np.testing.assert_allclose(ends[0][which], alone, rtol=0, atol=1e-12)
+    assert ends[0]["said of g"] == "At step 0 the concave part is nan"
     for momentum, alone in trained_on_data(lambda model: model, slice(None)).items():
         np.testing.assert_allclose(ends[0]["data"][momentum], alone, rtol=0, atol=1e-12)
         said = ends[0]["data"][f"said, {momentum}"]

@@ -109,7 +109,7 @@ def norm(model):
 
 
 def test_a_state_before_the_first_step_is_a_state():
-    """The first mini-batches have been looked at; a fresh run takes the same ones."""
+    """A fresh run takes the same mini-batches."""
 
     def start():
         model = Model()

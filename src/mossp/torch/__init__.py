@@ -24,6 +24,15 @@ and w multiplies rho in q too: `w = max_i ||J_i||^2 / ||J_j||^2` makes the rows 
 the first step, which costs a backward pass a constraint, once. Constraints that are means over
 data, of which a step sees a mini-batch, are `Expected`: c(x) is tracked, and J q is part of d.
 
+A concave part -E[g(x; xi)] of the objective, `concave`, has no proximal map: y follows that of
+E[g] + g_r, g_r the regulariser's own g, by subgradients on mini-batches, and x does on its side.
+With tau = mu eta / (mu + eta) the last two lines are then, as in `mossp.MoSSP`, ::
+
+    v  = (1 - alpha) v + alpha dg(y; B)
+    x+ = prox_{tau h}(tau (z / mu + x / eta - S))
+    y+ = prox_{tau g_r}(tau (z / mu + y / eta - v))
+    z+ = z - beta (y+ - x+)
+
 Examples
 --------
 >>> import torch
@@ -56,5 +65,14 @@ from mossp.torch.evaluation import Evaluation
 from mossp.torch.expected import Expected
 from mossp.torch.finite import NonFiniteError
 from mossp.torch.optimizer import MoSSP
+from mossp.torch.partial_auc import PartialAUC, partial_auc_loss, partial_auc_parts
 
-__all__ = ["Evaluation", "Expected", "MoSSP", "NonFiniteError"]
+__all__ = [
+    "Evaluation",
+    "Expected",
+    "MoSSP",
+    "NonFiniteError",
+    "PartialAUC",
+    "partial_auc_loss",
+    "partial_auc_parts",
+]

@@ -65,9 +65,6 @@ class Constraints:
         self._new: Tensor = None
         self._next: tuple[Tensor, Tensor] = None, None
         self._before: Pull | None = None  # J(x_before; B) q_before
-        for source in self.sampled:
-            if source.batches:  # a closure may look at what the training loop has yet to make
-                source.look(recursive)
 
     @property
     def sampled(self) -> list[Sampled]:
@@ -196,12 +193,13 @@ class Constraints:
         u is that of the last step's point; before the first one, of this process's mini-batch.
         """
         u = self.u
-        if self.sampled and u is None:
-            numbers = random_state()
+        numbers = random_state()
+        if any(source.like is None for source in self.sampled):  # no step yet, or none since a load
             self.look()
+        if self.sampled and u is None:
             last = [source.value([*source.batches, "loader"][-1]) for source in self.sampled]
             u = joined([leaf for value in last for leaf in leaves(value)])
-            set_random_state(numbers)
+        set_random_state(numbers)
         return self._ordered([joined(leaves(source.value())) for source in self.exact], u)
 
     def positive_part(self, c: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from mossp.torch.vectors import Pull, Tensor, working
 
 
 class NonFiniteError(FloatingPointError):
-    """The loss, a constraint, a gradient or a parameter is NaN or infinite.
+    """The loss, a constraint, the concave part, a gradient or a parameter is NaN or infinite.
 
     The sentence says which one, and where the parameters are now.
 
@@ -41,6 +41,7 @@ class Numbers(NamedTuple):
     gradients: list[Tensor]
     old: list[Tensor]  # d - gf(x_before; B)
     loss: list[Tensor]
+    concave: list[Tensor]  # g(y; B), and then its gradient; empty without a concave part
 
 
 def suspicious(numbers: Numbers) -> bool:
@@ -85,6 +86,8 @@ def culprit(
     `constraints` are their values, `rows` their gradients, which are computed only if needed.
     """
     by = [f"the gradient of the loss by {names[p]}" for p in numbers.params]
+    value, slope = numbers.concave[:1], numbers.concave[1:]
+    sloping = [f"the gradient of the concave part by {names[p]}" for p in numbers.params]
     return (
         not_finite((names[p], p) for p in numbers.params)
         or not_finite(constraints)
@@ -93,6 +96,8 @@ def culprit(
         or not_finite(("the gradient of the loss at the point before", t) for t in numbers.old)
         or (not_finite(("", t) for t in numbers.constraints) and row_not_finite(rows))
         or not_finite(("the gradient of a constraint before", t) for t in numbers.before)
+        or not_finite(("the concave part", t) for t in value)
+        or not_finite(zip(sloping, slope, strict=bool(slope)))
     )
 
 

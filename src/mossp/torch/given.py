@@ -15,10 +15,27 @@ Constraint = Callable[[], Any] | Expected | Mapping[str, Callable[[], Any] | Exp
 
 
 class Exact:
-    """A closure without arguments, whose values are c(x) itself."""
+    """A closure without arguments, whose values are c(x) itself.
+
+    It is judged when a step first needs it: what it looks at may not be there before.
+    """
 
     def __init__(self, name: str, function: Any) -> None:
-        self.name, self.value = name, function
+        self.name, self.function, self.judged = name, function, False
+
+    def value(self) -> Any:
+        """c(x), as the function returns it."""
+        value = self.function()
+        if self.judged:
+            return value
+        parts = leaves(value)
+        if not all(isinstance(part, torch.Tensor) for part in parts):
+            raise ValueError(f"{self.name} must return a tensor or a dict of tensors.")
+        if torch.is_grad_enabled():
+            if not any(part.requires_grad for part in parts):
+                raise ValueError(f"{self.name} depends on no parameter that is trained.")
+            self.judged = True
+        return value
 
 
 class Entry(NamedTuple):
@@ -43,19 +60,9 @@ def entries_of(kind: str, given: Any) -> list[Entry]:
 def source_of(name: str, given: Any) -> Exact | Sampled:
     if isinstance(given, Expected):
         return Sampled(name, given)
-    check_closure(name, given)
-    return Exact(name, given)
-
-
-def check_closure(name: str, function: Any) -> None:
-    if not callable(function):
+    if not callable(given):
         raise ValueError(
             f"{name} must be a function without arguments, a mossp.torch.Expected or a dict of "
-            f"these, but it is {shown(function)}."
+            f"these, but it is {shown(given)}."
         )
-    with torch.enable_grad():
-        values = leaves(function())
-    if not all(isinstance(value, torch.Tensor) for value in values):
-        raise ValueError(f"{name} must return a tensor or a dict of tensors.")
-    if not any(value.requires_grad for value in values):
-        raise ValueError(f"{name} depends on no parameter that is trained.")
+    return Exact(name, given)

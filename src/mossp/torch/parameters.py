@@ -20,6 +20,7 @@ RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "lr": ("a number lr >= 0", lambda lr: 0 <= lr < math.inf),  # schedulers may end at 0
     "rho": ("a number rho >= 0", lambda rho: 0 <= rho < math.inf),
     "alpha": ("0 < alpha <= 1, the weight of the new gradient", lambda alpha: 0 < alpha <= 1),
+    "eta": ("eta > 0", lambda eta: eta > 0),
     "beta": ("0 < beta <= 1", lambda beta: 0 < beta <= 1),
     "dual": ("0 < dual <= 1", lambda dual: 0 < dual <= 1),
     "bound": ("bound > 0", lambda bound: bound > 0),
@@ -49,9 +50,10 @@ def one_of(mu: Any, lr: Any) -> Any:
 
 
 def chosen(given: dict[str, Any], schedule: Any) -> dict[str, Any]:
-    """mu, rho and alpha: what is given, or defaults, or the functions of a schedule.
+    """mu, rho, alpha and eta: what is given, or defaults, or the functions of a schedule.
 
-    A mu that is left out stays None: every group then has the default, damped.
+    A mu that is left out stays None: every group then has the default, damped. So does an eta,
+    which is mu then.
     """
     if schedule is None:
         rest = {name: it for name, it in DEFAULTS.items() if name != "mu"}

@@ -19,21 +19,29 @@ Pull = list[Tensor]  # J q, in the shapes of the parameters
 class Vector:
     """x, z and d of a group: its parameters, and one flat buffer each, with views of them.
 
-    The point before is there to go back to, and S before (`damped`) to compare with. The views
-    are what `state` holds for every parameter.
+    The point before is there to go back to, and S before (`damped`) to compare with; y and v are
+    there where a part of the objective is `concave`. The views are what `state` holds for every
+    parameter.
     """
 
-    def __init__(self, params: list[Tensor], state: Mapping[Any, Any], damped: bool) -> None:
+    def __init__(
+        self, params: list[Tensor], state: Mapping[Any, Any], damped: bool, concave: bool
+    ) -> None:
         self.params = params
         self.new = [i for i, p in enumerate(params) if not state.get(p)]  # no d yet
         zeros = [torch.zeros_like(p) for p in params]
-        first = [{"z": p, "d": o, "before": p, "S": o} for p, o in zip(params, zeros, strict=True)]
+        first = [
+            {"z": p, "d": o, "before": p, "S": o, "y": p, "v": o}
+            for p, o in zip(params, zeros, strict=True)
+        ]
         kept = [start | state.get(p, {}) for p, start in zip(params, first, strict=True)]
-        names = ("z", "d", "before", "S") if damped else ("z", "d", "before")
+        names = "z", "d", "before", *(("S",) if damped else ()), *(("y", "v") if concave else ())
         flat = {name: joined([entry[name] for entry in kept]) for name in names}
         self.views = {name: split(buffer, params) for name, buffer in flat.items()}
         self.z, self.d, self.x_before = flat["z"], flat["d"], flat["before"]
         self.S_before: Tensor = flat.get("S")
+        self.y: Tensor = flat.get("y")
+        self.v: Tensor = flat.get("v")
         self.before, self.d_views = self.views["before"], self.views["d"]
         self.room = torch.empty_like(self.z)  # for one more vector
 
@@ -50,12 +58,14 @@ class Vector:
         self.new = []
 
     def undo(self) -> bool:
-        """x and z at the point before, which d belongs to; whether that is another point."""
+        """x, y and z at the point before, which d belongs to; whether that is another point."""
         if len(self.new) == len(self.params):
             return False
         moved = not torch.equal(joined(self.params), self.x_before)
         assign(self.params, self.before)
         self.z.copy_(self.x_before)
+        if self.y is not None:
+            self.y.copy_(self.x_before)
         return moved
 
     def fresh(self) -> list[Tensor]:
@@ -100,6 +110,13 @@ class Vector:
             self.d_views[i].copy_(gradients[i])
         torch._foreach_lerp_(self.d_views, gradients, alpha)
 
+    def follow(self, alpha: float, slope: Pull) -> None:
+        """The new v, from a subgradient of g at y."""
+        views = self.views["v"]
+        for i in self.new:
+            views[i].copy_(slope[i])
+        torch._foreach_lerp_(views, slope, alpha)
+
     def direction(self, pull: Pull | None) -> Tensor:
         """S = d + J(x) q."""
         if pull is None:
@@ -131,6 +148,28 @@ class Vector:
             self.views["z"] = split(x, self.params)
         else:
             self.z.sub_(y - x, alpha=beta)
+
+    def move_both(self, S: Tensor, reg: Any, mu: float, eta: float | None, beta: float) -> None:
+        """The proximal steps of x and y, with a concave part.
+
+        tau = mu eta / (mu + eta) = a mu, and tau / eta = 1 - a: nothing is divided by mu, which
+        schedulers may let end at 0, nor by an infinite eta.
+        """
+        a = 1 / (1 + (1.0 if eta is None else mu / eta))
+        tau = a * mu
+        x = joined(self.params)
+        v_x = torch.lerp(x, self.z, a).sub_(S, alpha=tau)
+        v_y = torch.lerp(self.y, self.z, a).sub_(self.v, alpha=tau)
+        assign(self.before, self.params)
+        x, y = proximal(reg, v_x, v_y, tau)
+        assign(self.params, split(x, self.params))
+        self.y.copy_(y)
+        self.z.sub_(y - x, alpha=beta)
+
+    def rescale(self, ratio: float) -> None:
+        """z = x + mu s, with s a subgradient of g: the same s for a mu `ratio` times as long."""
+        x = joined(self.params)
+        self.z.sub_(x).mul_(ratio).add_(x)
 
 
 def shared_out(pull: Pull | None, vectors: list[Vector]) -> list[Pull | None]:
