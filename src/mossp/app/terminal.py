@@ -95,6 +95,24 @@ def print_result(result: Any) -> None:
     console.print(verdict, soft_wrap=True)
 
 
+def print_screened(found: Sequence[Any]) -> None:
+    """The built-in example's answer, and what scikit-learn gives without the constraint."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("malignant where a'w + b > 0")
+    for name in ("measurements", "malignant missed", "false alarms"):
+        table.add_column(name, justify="right")
+    for one in found:
+        missed, alarms = (
+            f"{count} of {total} ({100 * count / total:.1f} %)"
+            for count, total in ((one.missed, one.malignant), (one.alarms, one.benign))
+        )
+        table.add_row(one.rule, str(one.features), missed, alarms)
+    plain_console().print(table)
+
+
 def print_model(model: Any) -> None:
     """Scores and coefficients by name."""
     from rich import box
