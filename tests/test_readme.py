@@ -30,26 +30,22 @@ def run(block: str) -> list[str]:
     return printed.getvalue().splitlines()
 
 
-def test_first_example_prints_the_answer_that_is_stated():
-    lines = run(BLOCKS[0])
-    stated = re.findall(r"print\(.*?\)\s*# (.*)", BLOCKS[0])
+def test_the_first_screen_prints_what_it_states():
+    pytest.importorskip("sklearn", reason="the estimators need scikit-learn")
+    assert run(BLOCKS[0]) == re.findall(r"print\(.*\)\s*# (.*)", BLOCKS[0])
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text("utf-8").splitlines()) <= 150
+
+
+def test_the_example_to_check_by_hand_prints_the_answer_that_is_stated():
+    lines = run(BLOCKS[1])
+    stated = re.findall(r"print\(.*?\)\s*# (.*)", BLOCKS[1])
     assert len(lines) == len(stated) == 4
     assert lines[:2] == stated[:2]
     assert float(lines[2]) == pytest.approx(0.4, abs=5e-3) and stated[2].startswith("0.40")
     assert lines[3] == stated[3]
-
-
-def test_sphere_example_converges_and_finds_the_support():
-    lines = run(BLOCKS[1])
-    assert lines[0].startswith("CONVERGED")
-    support = [int(number) for number in re.findall(r"\d+", lines[-1])]
-    assert {0, 1} <= set(support) and len(support) < 30
-
-
-def test_classifier_example_is_certified():
-    pytest.importorskip("sklearn", reason="the estimators need scikit-learn")
-    certified, count, *_ = run(BLOCKS[2])[0].split()
-    assert certified == "True" and 0 < int(count) < 30
 
 
 @pytest.mark.parametrize(("page", "block"), IN_DOCS, ids=[page for page, _ in IN_DOCS])
