@@ -75,7 +75,7 @@ from mossp.solving.grid import Tuning, tune
 from mossp.solving.path import Path, path
 from mossp.solving.solve import Progress, solve
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CLCDC",
