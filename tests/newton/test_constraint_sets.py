@@ -1,4 +1,4 @@
-"""Problems under many constraints: some of them at a time, against all of them and other solvers."""
+"""Problems under many constraints: some of them at a time, against all of them and others."""
 
 from __future__ import annotations
 

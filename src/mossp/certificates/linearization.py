@@ -134,7 +134,7 @@ class Violated:
     @classmethod
     def at(cls, oracles: Oracles, x: AnyVector, free: HostArray) -> Violated:
         def matter(c: HostArray) -> HostArray:
-            return oracles.is_equality | (c > 0)
+            return np.asarray(oracles.is_equality) | (c > 0)
 
         if oracles.m <= FEW:
             c, J = (np.array(a, np.float64) for a in constraints_and_jacobian(oracles, x))

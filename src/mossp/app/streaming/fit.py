@@ -92,9 +92,8 @@ def check(request: Request) -> None:
         refuse("missing")
     if request.choose != "best" and request.chooses_strength:
         refuse("choose")
-    if request.threshold is not None and not isinstance(
-        checked_threshold(request.threshold), float
-    ):
+    threshold = 0.5 if request.threshold is None else checked_threshold(request.threshold)
+    if not isinstance(threshold, float):
         raise ValueError(
             "A criterion for --threshold looks at all rows at once: give a number, or --no-stream."
         )

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mossp._base.keys import Purpose, generator
 from mossp._base.printing import quoted
 from mossp.app.features import Features
-from mossp.app.features.learning import Coding
+from mossp.app.features.learning import Coding, names_of
 from mossp.app.features.levels import MOST_LEVELS
 from mossp.app.fitting.request import Request
 from mossp.app.fitting.rows import excluded_from
@@ -71,7 +71,8 @@ class Parts:
 
 def learn(request: Request, blocks: Blocks, parts: Parts, told: Told) -> Learnt:
     """Two passes over all rows; what is wrong with a row is told with its number."""
-    names, kinds = None, {}
+    names: list[str] | None = None
+    kinds: dict[str, str] = {}
     levels: dict[str, set[str]] = {}
     values: set = set()
     sparse: set[int] = set()
@@ -99,7 +100,8 @@ def learn(request: Request, blocks: Blocks, parts: Parts, told: Told) -> Learnt:
     if text := next((q for q in values if isinstance(q, str)), None):
         check_few(values, text, blocks, request)
     plain = unscaled(columns, width or None)
-    moments, counts = Moments(), {}
+    moments = Moments()
+    counts: dict[Any, int] = {}
     for start, table in blocks.each():
         told(start, "centres and scales")
         train = parts.of(start, start + table.rows) != TEST
@@ -125,7 +127,7 @@ def learn(request: Request, blocks: Blocks, parts: Parts, told: Told) -> Learnt:
 def unscaled(columns: Iterable[tuple[str, Coding]], width: int | None) -> Features:
     """Features as they are."""
     columns = tuple(columns)
-    n = sum(1 if coding is None else len(coding) for _, coding in columns)  # type: ignore[arg-type]
+    n = len(names_of(columns, ()))
     if not n:
         raise TableError("No column is left to be a feature.")
     return Features(columns, (0.0,) * n, (1.0,) * n, width)
@@ -183,31 +185,33 @@ class Moments:
     """Means and standard deviations of columns, block by block.
 
     Values are scaled by a power of two and shifted by those of the first row, as in
-    `mossp.app.standardization`: a constant column is exactly 0 from there on. Of sparse rows, the
-    entries that are not stored are 0, and there is no centre.
+    `mossp.app.standardization`: a constant column is exactly 0 from there on. Sparse rows have no
+    centre, and are shifted where all of the first rows have an entry.
     """
 
     count = 0
 
-    def add(self, X: np.ndarray) -> None:
+    def add(self, X: Any) -> None:
         """Take rows into account: an array, or a matrix of scipy.sparse."""
         self.sparse = not isinstance(X, np.ndarray)
         if not self.count:
             largest = abs(X).max(axis=0)
             largest = largest.toarray().ravel() if self.sparse else largest
             self.exponent = np.frexp(largest)[1]
-            self.first = np.zeros(X.shape[1])
-            if not self.sparse:
-                self.first = np.ldexp(X[0], -self.exponent)
+            first = X[0]
+            if self.sparse:  # 0 where rows have no entry
+                full = X.getnnz(axis=0) == X.shape[0]
+                first = np.where(full, X[[0]].toarray().ravel(), 0.0)
+            self.first = np.ldexp(first, -self.exponent)
             self.mean, self.squares = np.zeros(X.shape[1]), np.zeros(X.shape[1])
         n = X.shape[0]
         if self.sparse:
             j = X.indices
-            values = np.ldexp(X.data, -self.exponent[j])
-            mean = np.bincount(j, values, X.shape[1]) / n
-            stored = np.bincount(j, minlength=X.shape[1])
-            squares = np.bincount(j, (values - mean[j]) ** 2, X.shape[1])
-            squares += (n - stored) * mean**2
+            shifted = np.ldexp(X.data, -self.exponent[j]) - self.first[j]
+            empty = n - np.bincount(j, minlength=X.shape[1])
+            mean = (np.bincount(j, shifted, X.shape[1]) - empty * self.first) / n
+            squares = np.bincount(j, (shifted - mean[j]) ** 2, X.shape[1])
+            squares += empty * (self.first + mean) ** 2
         else:
             shifted = np.ldexp(X, -self.exponent) - self.first
             mean = shifted.mean(axis=0)

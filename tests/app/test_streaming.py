@@ -1,0 +1,237 @@
+"""Files that are read in blocks: the same model as in memory, and what is told of faults."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from mossp.app import cli
+from mossp.app.commands.fit import in_blocks
+from mossp.app.features import Features
+from mossp.app.fitting.request import Request
+from mossp.app.model import Model
+from mossp.app.standardization import moments, sparse_moments
+from mossp.app.streaming import blocks, learning, memory
+from mossp.app.streaming.fit import fit
+from mossp.app.streaming.learning import TEST, Moments, Parts, learn
+from mossp.app.tables import TableError, read
+
+pl = pytest.importorskip("polars", reason="Parquet files are read by polars")
+
+N = 700
+rng = np.random.default_rng(3)
+NUMBERS = rng.normal(size=(N, 4)) * [1, 10, 0.1, 1] + [0, 100, 0, 1e4]
+COLOUR = rng.choice(["blue", "green", "red"], N)
+SCORE = NUMBERS[:, 0] - 0.1 * (NUMBERS[:, 1] - 100) + (COLOUR == "red")
+
+
+def quiet(done, doing):
+    pass
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("streaming") / "rows.parquet"
+    columns = {f"c{j}": NUMBERS[:, j] for j in range(4)}
+    yes = np.where(SCORE + rng.logistic(size=N) > 0, "yes", "no")
+    spent = SCORE + rng.normal(size=N)
+    frame = pl.DataFrame(
+        {**columns, "colour": COLOUR, "same": np.ones(N), "spent": spent, "y": yes}
+    )
+    frame.write_parquet(path, row_group_size=100)
+    return path
+
+
+@pytest.fixture
+def short_blocks(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)  # as short as they may be: 64 rows
+
+
+def fitted(file, out, *options) -> Model:
+    arguments = ["fit", str(file), "--out", str(out), "--no-report", *options]
+    assert cli.main(arguments) == 0
+    return Model.load(out)
+
+
+def same(one: Model, other: Model) -> None:
+    np.testing.assert_allclose(one.features.centre, other.features.centre, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(one.features.scale, other.features.scale, rtol=1e-13)
+    np.testing.assert_allclose(one.coef, other.coef, atol=1e-9)
+    np.testing.assert_allclose(one.intercept, other.intercept, atol=1e-9)
+    assert one.features.names == other.features.names
+    for name, value in one.about["scores"]["train"].items():
+        np.testing.assert_allclose(value, other.about["scores"]["train"][name], rtol=1e-9)
+    assert one.about["confusion"] == other.about["confusion"]
+
+
+def test_same_model_and_predictions_as_in_memory(file, tmp_path, short_blocks, capsys):
+    options = ["--target", "y", "--exclude", "spent", "--regularizer", "l1-l2:0.01", "--test", "0"]
+    whole = fitted(file, tmp_path / "whole.mossp", *options, "--no-stream")
+    streamed = fitted(file, tmp_path / "streamed.mossp", *options, "--stream")
+    same(streamed, whole)
+    assert "in blocks of 64 rows" in capsys.readouterr().err
+    texts = []
+    for how in ("--stream", "--no-stream"):
+        out = tmp_path / f"{how}.csv"
+        arguments = ["predict", str(tmp_path / "whole.mossp"), str(file), "--out", str(out)]
+        assert cli.main([*arguments, "--id", "colour", how]) == 0
+        texts.append(out.read_text())
+    assert texts[0] == texts[1]
+    assert texts[0].count("\n") == N + 1
+
+
+def test_features_from_blocks_are_those_of_the_table(file, short_blocks):
+    request = Request(file, "y")
+    learnt = learn(request, blocks.blocks_of(file), Parts(0, 0.0), quiet)
+    whole = Features.learn(read(file), "y")
+    assert learnt.features.columns == whole.columns
+    np.testing.assert_allclose(learnt.features.centre, whole.centre, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(learnt.features.scale, whole.scale, rtol=1e-13)
+    assert learnt.values.tolist() == ["no", "yes"]
+    assert learnt.counts.sum() == N
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_moments_in_blocks(kind):
+    X = rng.normal(size=(333, 5)) * [1e-9, 1, 1e200, 1, 0] + [0, 1e8, 0, 0, 3]
+    expected = moments
+    if kind == "sparse":
+        X = scipy.sparse.csr_matrix(np.where(np.abs(X) > 0.5, X, 0))
+        expected = sparse_moments
+    found = Moments()
+    for start in range(0, 333, 50):
+        found.add(X[start : start + 50])
+    for ours, theirs in zip(found.result(), expected(X), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_the_split_does_not_depend_on_blocks():
+    parts = Parts(5, 0.3)
+    every = parts.of(0, 200_000)
+    pieces = [parts.of(a, min(a + 7_777, 200_000)) for a in range(0, 200_000, 7_777)]
+    assert (np.concatenate(pieces) == every).all()
+    assert abs((every == TEST).mean() - 0.3) < 0.01
+    assert (Parts(6, 0.3).of(0, 1000) != every[:1000]).any()
+
+
+def test_in_blocks_by_size(file, tmp_path, monkeypatch):
+    numbers = 8 * N * 8
+    for free, answer in ((6.5 * numbers, False), (5.5 * numbers, True), (None, False)):
+        monkeypatch.setattr(memory, "available", lambda free=free: free)
+        assert in_blocks(Request(file, "y"), 1) is answer
+        assert in_blocks(Request(file, "y", stream=True), 1)
+        assert not in_blocks(Request(file, "y", stream=False), 1)
+        assert in_blocks(Request(file, "y"), 2)
+    with pytest.raises(ValueError, match="one process"):
+        in_blocks(Request(file, "y", stream=False), 2)
+    table = tmp_path / "rows.csv"
+    assert not in_blocks(Request(table, "y"), 1)
+    for request, processes in ((Request(table, "y", stream=True), 1), (Request(table, "y"), 4)):
+        with pytest.raises(ValueError, match="save it as Parquet"):
+            in_blocks(request, processes)
+
+
+def test_memory_is_told():
+    assert memory.available() is None or memory.available() > 0
+    assert memory.resident() is None or 1e6 < memory.resident() < 1e12
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("c0", [1.0, None, *[2.0] * 98], "'c0' .* has 1 missing value, first in row 2"),
+        ("c0", [*[1.0] * 69, float("inf"), *[2.0] * 30], "1 infinite value, first in row 70"),
+        ("c0", ["2024-01-05"] * 100, "dates or times, which are read in memory"),
+        ("c0", [str(i) for i in range(100)], "more than 10 different texts"),
+        ("c0", [None, *["a"] * 99], "1 missing value, first in row 1"),
+    ],
+)
+def test_faults_are_told_with_their_rows(
+    column, values, message, tmp_path, short_blocks, monkeypatch
+):
+
+    monkeypatch.setattr(learning, "MOST_LEVELS", 10)
+    path = tmp_path / "bad.parquet"
+    pl.DataFrame({column: values, "c1": np.arange(100.0), "y": [0, 1] * 50}).write_parquet(path)
+    with pytest.raises(TableError, match=message):
+        learn(Request(path, "y"), blocks.blocks_of(path), Parts(0, 0.0), quiet)
+
+
+@pytest.mark.parametrize(
+    "options", [{"rate": ["fpr <= 0.1"]}, {"inference": True}, {"missing": "drop"}]
+)
+def test_what_needs_all_rows_is_refused(file, options):
+    with pytest.raises(ValueError, match="--no-stream"):
+        fit(Request(file, "y", **options))
+
+
+@pytest.mark.slow
+def test_numbers_with_an_offset_and_a_constraint(file, tmp_path, short_blocks):
+    options = ["--target", "spent", "--exclude", "y", "--regularizer", "l1:0.05", "--test", "0",
+               "--offset", "c2", "--inequality", "c0 <= 0.5"]  # fmt: skip
+    same(
+        fitted(file, tmp_path / "a.mossp", *options, "--stream"),
+        fitted(file, tmp_path / "b.mossp", *options, "--no-stream"),
+    )
+
+
+@pytest.mark.slow
+def test_sparse_rows_of_three_classes(tmp_path, short_blocks, monkeypatch):
+    monkeypatch.setenv("MOSSP_CACHE", str(tmp_path / "cache"))
+    lines = []
+    for _ in range(400):
+        places, values = np.sort(rng.choice(12, 4, replace=False)), rng.normal(size=4)
+        label = np.digitize(values[places < 4].sum() + 0.3 * rng.normal(), [-0.5, 0.5])
+        entries = " ".join(f"{j + 1}:{v:.6f}" for j, v in zip(places, values, strict=True))
+        lines.append(f"{label} {entries}\n")
+    path = tmp_path / "rows.svm"
+    path.write_text("".join(lines))
+    options = ["--loss", "logistic", "--regularizer", "l1:0.01", "--test", "0", "--balanced"]
+    same(
+        fitted(path, tmp_path / "a.mossp", *options, "--stream"),
+        fitted(path, tmp_path / "b.mossp", *options, "--no-stream"),
+    )
+
+
+@pytest.mark.slow
+def test_a_strength_is_chosen_by_rows_that_are_held_out(file, tmp_path, short_blocks):
+    model = fitted(file, tmp_path / "a.mossp", "--target", "y", "--exclude", "spent", "--stream")
+    assert model.about["regularizer"].startswith("l1:")
+    assert model.about["scores"]["test"]["accuracy"] > 0.65
+    counts = np.array(model.about["confusion"]["test"])
+    assert 0.12 * N < counts.sum() < 0.28 * N
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="processes speak to each other by Gloo")
+def test_two_processes_as_mpirun_starts_them(file, tmp_path):
+    """By the variables of Open MPI, from which JAX finds the other process, on 127.0.0.1."""
+    options = ["--target", "y", "--exclude", "spent", "--regularizer", "l1-l2:0.01", "--test", "0"]
+    job = random.SystemRandom().randrange(2**12) * 2**12  # the port follows from it
+    jobs = []
+    for rank in "01":
+        found = {
+            "OMPI_MCA_orte_hnp_uri": f"{job}.0;tcp://127.0.0.1:1", "OMPI_COMM_WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_LOCAL_RANK": rank,
+        }  # fmt: skip
+        command = [sys.executable, "-m", "mossp.app.cli", "fit", str(file), "--no-report"]
+        jobs.append(
+            subprocess.Popen(
+                [*command, "--out", str(tmp_path / "both.mossp"), *options],
+                env={**os.environ, **found}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True,
+            )
+        )  # fmt: skip
+    ends = [job.communicate(timeout=200) for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0], ends[0][1][-1500:] + ends[1][1][-1500:]
+    assert "CONVERGED" in ends[0][0]
+    assert "CONVERGED" not in ends[1][0] + ends[1][1]  # the first one prints
+    whole = fitted(file, tmp_path / "whole.mossp", *options, "--no-stream")
+    same(Model.load(tmp_path / "both.mossp"), whole)
