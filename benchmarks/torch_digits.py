@@ -128,10 +128,10 @@ def by_adam(model: Any, train: Rows, seed: int, lr: float, rho: float) -> None:
 
 
 CONTENDERS: dict[str, tuple[Callable[..., None], tuple[float, ...], tuple[float, ...]]] = {
-    "MoSSP, Polyak": (lambda *a: by_mossp(*a, "polyak"), (0.1, 0.3, 1.0), (0.1, 0.3, 1.0)),
-    "MoSSP, recursive": (lambda *a: by_mossp(*a, "recursive"), (0.1, 0.3, 1.0), (0.1, 0.3, 1.0)),
-    "Adam, penalty": (by_adam, (0.003, 0.01, 0.03), (1.0, 10.0, 100.0)),
-    "Adam, no bound": (by_adam, (0.003, 0.01, 0.03), (0.0,)),
+    "MoSSP, Polyak": (lambda *a: by_mossp(*a, "polyak"), (0.3, 1.0, 3.0), (0.03, 0.1, 0.3)),
+    "MoSSP, recursive": (lambda *a: by_mossp(*a, "recursive"), (0.3, 1.0, 3.0), (0.03, 0.1, 0.3)),
+    "Adam, penalty": (by_adam, (0.01, 0.03, 0.1), (0.3, 1.0, 10.0)),
+    "Adam, no bound": (by_adam, (0.01, 0.03, 0.1), (0.0,)),
 }
 
 

@@ -13,7 +13,9 @@ whatever the momentum and the regulariser (prox_{mu h} has slopes of at most 1, 
 at most 1; with both equal to 1 and beta = 1 the bound would be 2). The step that shows it is
 followed by one of 1 / kappa, and quiet steps by longer ones, until mu is lr again. No step is
 longer than a tenth of the weights: the first has nothing to compare with, and what a longer one
-would meet has not been measured.
+would meet has not been measured. With a concave part z - x changes with the damping, so that the
+subgradient which it stands for stays; modes are then slower to grow, and the bound errs on the safe
+side.
 
 On a quadratic with the curvatures 1 and 1e4, where steps of lr = 0.01 would overflow:
 
