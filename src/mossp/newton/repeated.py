@@ -40,8 +40,10 @@ def repeated(A: np.ndarray) -> Repeated | None:
     Examples
     --------
     >>> found = repeated(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
-    >>> found.distinct.tolist(), found.of.tolist(), found.summed(np.ones(3)).tolist()
-    ([[1.0, 2.0], [3.0, 4.0]], [0, 1, 0], [2.0, 1.0])
+    >>> len(found.distinct), found.distinct[found.of].tolist()
+    (2, [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
+    >>> found.summed(np.array([1.0, 10.0, 100.0]))[found.of].tolist()
+    [101.0, 10.0, 101.0]
     """
     N, n = A.shape
     if not n:
