@@ -193,20 +193,25 @@ def test_a_table_multiplies_as_its_dense_matrix(sparse, ones):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("hollow", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("ones", [False, True])
-def test_rows_that_repeat_themselves_are_multiplied_once(ones, dtype):
+def test_rows_that_repeat_themselves_are_multiplied_once(ones, dtype, hollow):
     rng = np.random.default_rng(2)
-    few = rng.standard_normal((20, 5)).astype(dtype)
+    few = rng.standard_normal((20, 12)).astype(dtype)
     few[0] = 0.0
+    if hollow:  # dense rows with so few nonzeros are multiplied as sparse ones
+        few = few * (np.arange(12) == np.arange(20)[:, None] % 12)
     A = few[rng.integers(20, size=N)]
-    known = table(jnp.asarray(A), N, ones)
-    assert known.A.shape == (len(np.unique(A, axis=0)), 5) and known.A.dtype == dtype
+    given = jnp.asarray(A)
+    known = table(given, N, ones)
+    assert known.sparse == hollow and known.rows is not None
+    assert known.A.shape == (len(np.unique(A, axis=0)), 12) and known.A.dtype == dtype
     plain = Table(A, ones)
     close = functools.partial(
         np.testing.assert_allclose, rtol=1e-4 if dtype == np.float32 else 1e-11
     )
-    width, accuracy = 5 + ones, float(np.finfo(dtype).eps)
+    width, accuracy = 12 + ones, float(np.finfo(dtype).eps)
     B, R = rng.standard_normal((width, 2)).astype(dtype), rng.standard_normal((N, 3)).astype(dtype)
     w = rng.standard_normal(N)  # of both signs
     S, T = np.array([0, 2, width - 1]), np.array([1, 3])
@@ -230,7 +235,7 @@ def test_rows_that_only_look_alike_are_told_apart():
     assert repeated(A) is not None
     A[3] = beside
     found = repeated(A)
-    assert found is None or np.array_equal(found.distinct[found.of], A)
+    assert found is None or np.array_equal(A[found.first[found.of]], A)
     assert repeated(np.random.default_rng(0).standard_normal((30, 2))) is None
 
 

@@ -19,28 +19,29 @@ WORTH = 0.875
 
 
 class Repeated(NamedTuple):
-    distinct: np.ndarray  # U
+    first: np.ndarray  # the rows of A that are those of U
     of: np.ndarray  # r
 
     def summed(self, R: np.ndarray) -> np.ndarray:
         """R~, for a vector or the columns of a matrix."""
         sums = [
-            np.bincount(self.of, column, minlength=len(self.distinct))
+            np.bincount(self.of, column, minlength=len(self.first))
             for column in R.reshape(len(R), -1).T
         ]
         return np.stack(sums, axis=1).reshape(-1, *R.shape[1:]).astype(R.dtype, copy=False)
 
 
 def repeated(A: np.ndarray) -> Repeated | None:
-    """The distinct rows of A, or None where there are too many of them.
+    """Which rows of A are the distinct ones, or None where there are too many of them.
 
     Equal rows have equal projections, but for rounding: where some have not, they count as
     distinct. That rows with equal projections are equal is checked.
 
     Examples
     --------
-    >>> found = repeated(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
-    >>> len(found.distinct), found.distinct[found.of].tolist()
+    >>> A = np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
+    >>> found = repeated(A)
+    >>> len(found.first), A[found.first][found.of].tolist()
     (2, [[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])
     >>> found.summed(np.array([1.0, 10.0, 100.0]))[found.of].tolist()
     [101.0, 10.0, 101.0]
@@ -54,5 +55,4 @@ def repeated(A: np.ndarray) -> Repeated | None:
     if len(np.unique(projected)) > WORTH * N:
         return None
     _, first, of = np.unique(projected, return_index=True, return_inverse=True)
-    distinct = A[first]
-    return Repeated(distinct, of) if np.array_equal(distinct[of], A) else None
+    return Repeated(first, of) if np.array_equal(A[first[of]], A) else None

@@ -20,9 +20,9 @@ import scipy.sparse
 from mossp.data.sparse import SparseRows
 from mossp.newton.repeated import Repeated, repeated
 
-# Filled beyond this, a sparse table is multiplied as a dense one: BLAS is some twenty times as fast
-# by the operation.
-DENSE_FROM = 0.1
+# Filled beyond this a table is multiplied as a dense one, and up to it as a sparse one, whatever it
+# came as: BLAS is some twenty times as fast by the operation, and takes half of them for squares.
+DENSE_FROM = 0.125
 # Numbers of dense columns at a time: blocks of rows that stay in the cache.
 AT_ONCE = 2**18
 
@@ -101,14 +101,13 @@ class Table:
         if not self.sparse:
             return Table(np.asfortranarray(self.A[:, kept]), ones, self.rows)
         A = self.A[:, kept]
-        filled = A.nnz > DENSE_FROM * max(A.shape[0] * A.shape[1], 1)
-        return Table(A.toarray(order="F") if filled else A, ones)
+        return Table(A.toarray(order="F") if is_filled(A.nnz, A) else A, ones, self.rows)
 
     def gram(self, w: np.ndarray, S: np.ndarray, T: np.ndarray | None = None) -> np.ndarray:
         """A_S' diag(w) A_T; T is S where it is left out, and the result symmetric."""
+        w = self._summed(w)
         if self.sparse:
             return self._sparse_gram(w, S, S if T is None else T)
-        w = self._summed(w)
         return self._symmetric_gram(w, S) if T is None else self._mixed_gram(w, S, T)
 
     def _symmetric_gram(self, w: np.ndarray, S: np.ndarray) -> np.ndarray:
@@ -182,7 +181,19 @@ class Table:
         return scipy.sparse.hstack([self.A, one], format="csc")
 
 
-_known: dict[tuple[int, int], tuple[weakref.ref[Any], Any]] = {}
+def is_filled(count: int, A: Any) -> bool:
+    """Whether with so many nonzeros it is better multiplied as a dense matrix."""
+    return count > DENSE_FROM * max(A.shape[0] * A.shape[1], 1)
+
+
+class Known(NamedTuple):
+    """What a pass over the data has found."""
+
+    A: Any  # as a Table has it
+    rows: Repeated | None
+
+
+_known: dict[tuple[int, int], tuple[weakref.ref[Any], Known | None]] = {}
 
 
 def table(A: Any, N: int, ones: bool) -> Table:
@@ -191,18 +202,28 @@ def table(A: Any, N: int, ones: bool) -> Table:
     What takes a pass over the data, sparse rows by columns and the distinct ones of dense rows, is
     found once, and remembered for as long as they live.
     """
-    sparse = isinstance(A, SparseRows)
-    array = A.values if sparse else A
+    array = A.values if isinstance(A, SparseRows) else A
     key = id(array), N
     if key not in _known:
         forget = weakref.ref(array, lambda _: _known.pop(key, None))
-        _known[key] = forget, A.by_columns(N) if sparse else repeated(dense(A, N))
+        _known[key] = forget, known_of(A, N)
     found = _known[key][1]
-    if sparse:
-        return Table(found, ones)
-    return Table(dense(A, N) if found is None else found.distinct, ones, found)
+    return Table(dense(A, N), ones) if found is None else Table(found.A, ones, found.rows)
+
+
+def known_of(A: Any, N: int) -> Known | None:
+    """None where the rows are best taken as they are, without a copy."""
+    if isinstance(A, SparseRows):
+        return Known(A.by_columns(N), None)
+    array = dense(A, N)
+    rows = repeated(array)
+    distinct = array if rows is None else array[rows.first]
+    if not is_filled(int(np.count_nonzero(distinct)), distinct):
+        return Known(scipy.sparse.csc_array(distinct), rows)
+    return None if rows is None else Known(distinct, rows)
 
 
 def dense(A: Any, N: int) -> np.ndarray:
+    """The first N rows, as floating-point numbers."""
     array = np.asarray(A)[:N]
     return array if array.dtype.kind == "f" else array.astype(np.float64)
