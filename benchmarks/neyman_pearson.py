@@ -12,7 +12,9 @@ gradients from JAX in the same process, all with one thread for BLAS. Seconds ar
 the median of three in which the solvers take turns (one where a call takes longer than LONG;
 trust-constr no more than 500 iterations). The ratio is to the better of SciPy's two: the one with
 the lower F among the feasible, the faster where they agree. At some b, lam = 0 has no minimiser;
-the status says so.
+the status says so. Where the infimum is 0, no F is relatively close to another: whether ours is no
+higher is counted by the relative measure alone, and with a difference of 1e-10, the tolerance of
+our certificates, allowed besides.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ BOUNDS = [round(0.02 * k, 2) for k in range(1, 11)]
 LONG = 20.0  # seconds; what takes longer is timed once
 FEASIBLE = 1e-8  # SciPy's own tolerance for constraints is of this order
 AGREE = 1e-8  # relative; a lower F than this is a better one
+NOTHING = 1e-10  # a difference in F by less is within the tolerances of all solvers
 MOST_ITERATIONS = 500  # of trust-constr, a minute or so
 
 
@@ -149,8 +152,8 @@ def second_calls(functions: dict[str, Callable[[], Any]]) -> dict[str, tuple[Any
 
 def compare(
     name: str, rows: Classes, b: float, limit: float | None, peers: list[str]
-) -> tuple[float, bool, float, float]:
-    """Prints a row; (worst residual, whether F is no higher, the two ratios)."""
+) -> tuple[float, bool, bool, float, float]:
+    """Prints a row; (worst residual, whether F is no higher in both senses, the two ratios)."""
     x0, smooth = np.zeros(rows.one.shape[1]), Smooth(rows, b)
     sparse, plain = stated(rows, b, mossp.L1MinusL2(LAM)), stated(rows, b, None)
     with threadpool_limits(1, "blas"):  # matrices are small: more threads only wait
@@ -168,7 +171,9 @@ def compare(
     best = better(list(theirs.values()))
     ours = Point(smooth.f(s.x)[0], max(smooth.c(s.x), 0.0), runs["plain"][1])
     excess = ours.F - best.F
-    no_higher = excess <= AGREE * abs(best.F) and ours.violation <= FEASIBLE
+    feasible = ours.violation <= FEASIBLE
+    no_higher = feasible and excess <= AGREE * abs(best.F)
+    nearly = feasible and excess <= max(AGREE * abs(best.F), NOTHING)
     c = r.certificate
     worst = max(c.criticality, c.feasibility, c.complementarity)
     ratios = runs["sparse"][1] / best.seconds, ours.seconds / best.seconds
@@ -176,10 +181,10 @@ def compare(
         f"{name:<9} {b:4.2f} {r.status.name:<9} {worst:7.1e} {r.fun:12.9f} "
         f"{np.count_nonzero(r.x):4d} | {s.status.name:<9} {shown(ours)} | "
         f"{' | '.join(map(shown, theirs.values()))} | {runs['sparse'][1]:7.2f} "
-        f"{ratios[0]:6.2f} {ratios[1]:6.2f}{'' if no_higher else '  HIGHER'}",
+        f"{ratios[0]:6.2f} {ratios[1]:6.2f}{'' if no_higher else f'  HIGHER by {excess:.1e}'}",
         flush=True,
     )
-    return worst, no_higher, *ratios
+    return worst, no_higher, nearly, *ratios
 
 
 def better(points: list[Point]) -> Point:
@@ -218,11 +223,12 @@ def main() -> None:
         for name in asked.names
         for b in asked.bounds
     ]
-    worst, holds, ratio, plain = zip(*rows, strict=True)
+    worst, holds, nearly, ratio, plain = zip(*rows, strict=True)
     print(
         f"worst residual {max(worst):.1e} (bound 1e-10); F no higher in {sum(holds)} of "
-        f"{len(holds)}; largest ratio {max(ratio):.2f} at lam = {LAM:g}, {max(plain):.2f} at "
-        f"lam = 0, medians {np.median(ratio):.2f} and {np.median(plain):.2f} (bound 0.2)"
+        f"{len(holds)} ({sum(nearly)} with {NOTHING:g} allowed); largest ratio {max(ratio):.2f} "
+        f"at lam = {LAM:g}, {max(plain):.2f} at lam = 0, medians {np.median(ratio):.2f} and "
+        f"{np.median(plain):.2f} (bound 0.2)"
     )
 
 

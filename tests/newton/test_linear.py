@@ -21,8 +21,9 @@ from mossp.newton.conjugate import Curvature, conjugate_gradients
 from mossp.newton.hessian import Hessian
 from mossp.newton.meter import Meter
 from mossp.newton.quadratic import minimum
+from mossp.newton.repeated import repeated
 from mossp.newton.residual import KKT
-from mossp.newton.table import Table
+from mossp.newton.table import Table, table
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -190,6 +191,52 @@ def test_a_table_multiplies_as_its_dense_matrix(sparse, ones):
     )
     for found, expected in pairs:
         np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("hollow", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("ones", [False, True])
+def test_rows_that_repeat_themselves_are_multiplied_once(ones, dtype, hollow):
+    rng = np.random.default_rng(2)
+    few = rng.standard_normal((20, 12)).astype(dtype)
+    few[0] = 0.0
+    if hollow:  # dense rows with so few nonzeros are multiplied as sparse ones
+        few = few * (np.arange(12) == np.arange(20)[:, None] % 12)
+    A = few[rng.integers(20, size=N)]
+    given = jnp.asarray(A)
+    known = table(given, N, ones)
+    assert known.sparse == hollow and known.rows is not None
+    assert known.A.shape == (len(np.unique(A, axis=0)), 12) and known.A.dtype == dtype
+    plain = Table(A, ones)
+    close = functools.partial(
+        np.testing.assert_allclose, rtol=1e-4 if dtype == np.float32 else 1e-11
+    )
+    width, accuracy = 12 + ones, float(np.finfo(dtype).eps)
+    B, R = rng.standard_normal((width, 2)).astype(dtype), rng.standard_normal((N, 3)).astype(dtype)
+    w = rng.standard_normal(N)  # of both signs
+    S, T = np.array([0, 2, width - 1]), np.array([1, 3])
+    for mine, other in ((known, plain), (known.only(S), plain.only(S))):
+        rows = slice(None) if mine is known else S
+        close(mine.times(B[rows]), other.times(B[rows]), atol=100 * accuracy)
+        close(mine.transposed(R), other.transposed(R), atol=1000 * accuracy)
+        close(mine.transposed(R[:, 0]), other.transposed(R[:, 0]), atol=1000 * accuracy)
+    close(known.squares(w), plain.squares(w), atol=1000 * accuracy)
+    close(known.gram(w, S), plain.gram(w, S), atol=1000 * accuracy)
+    close(known.gram(w, S, T), plain.gram(w, S, T), atol=1000 * accuracy)
+    whole = np.c_[A, np.ones((N, int(ones)))].astype(np.float64)
+    exact = whole[:, S].T @ (whole[:, S] * w[:, None])
+    close(known.gram(w, S), exact, atol=1000 * accuracy)
+
+
+def test_rows_that_only_look_alike_are_told_apart():
+    direction = np.cos(np.arange(1, 3, dtype=float) ** 2)
+    beside = np.array([-direction[1], direction[0]]) / direction[0]  # is projected to 0
+    A = np.repeat([[0.0, 0.0], [1.0, 2.0]], 10, axis=0)
+    assert repeated(A) is not None
+    A[3] = beside
+    found = repeated(A)
+    assert found is None or np.array_equal(A[found.first[found.of]], A)
+    assert repeated(np.random.default_rng(0).standard_normal((30, 2))) is None
 
 
 def test_conjugate_gradients_stop_at_their_accuracy():

@@ -230,11 +230,6 @@ def test_copies_and_pickles_keep_rates():
     assert not hasattr(again.set_params(rates=None).fit(X, Y), "rates_")
 
 
-def test_partial_fit_says_that_it_cannot():
-    with pytest.raises(ValueError, match="promised on all training rows, and partial_fit sees"):
-        clone(LOGISTIC).set_params(rates="fpr <= 0.1").partial_fit(X, Y, classes=[0, 1])
-
-
 # Means over rows as constraints of an estimator ---------------------------------------------------
 
 

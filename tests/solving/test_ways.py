@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import signal
@@ -15,6 +16,7 @@ import mossp
 from mossp import Status
 from mossp.newton.residual import KKT
 from mossp.oracles import Oracles
+from mossp.solving.ways import better, no_minimiser
 from tests.solving.logistic import X0, is_sentence, on_sphere, same, unbroken
 
 pytestmark = pytest.mark.slow
@@ -155,3 +157,34 @@ def test_shorter_steps():
     assert np.linalg.norm(short.x - whole.x) > 1e-3
     with pytest.raises(ValueError, match="shorten > 0"):
         mossp.schedules.Auto(shorten=0.0)
+
+
+def missed(x, A):
+    return jnp.mean(jnp.logaddexp(0.0, -(A @ x)))
+
+
+def alarms(b, x, A):
+    return jnp.mean(1 / (1 + jnp.exp(-(A @ x)))) - b
+
+
+def test_a_loss_that_falls_for_ever_is_not_traded_for_a_point_on_the_way():
+    """All of one class and few of the other can be on one side: the infimum is 0, at infinity."""
+    rng = np.random.default_rng(3)
+    one = np.c_[rng.uniform(0.1, 1, (40, 2)), np.ones(40)]
+    zero = np.c_[rng.uniform(-1, 0.0, (60, 2)), np.ones(60)]
+    problem = mossp.Problem(missed, one, inequality=mossp.Expected(Partial(alarms, 0.2), data=zero))
+    result = mossp.solve(problem, np.zeros(3))
+    assert result.status is Status.DIVERGED or result.success, result.message
+    assert result.fun <= 1e-6 and result.violation <= 1e-10
+
+
+def test_what_has_no_minimiser_stands_against_a_budget_that_was_used_up():
+    problem = mossp.Problem(loss=lambda x: jnp.exp(-x[0]) + x[1] ** 2)
+    endless = mossp.solve(problem, np.zeros(2))
+    assert endless.status is Status.DIVERGED and no_minimiser(endless), endless.message
+    short = mossp.solve(problem, np.zeros(2), method="mossp-r", steps=30)
+    assert short.fun > endless.fun
+    rough = dataclasses.replace(short.certificate, criticality=1e-3)
+    short = dataclasses.replace(short, status=Status.BUDGET, success=False, certificate=rough)
+    assert not better(short, endless)
+    assert better(dataclasses.replace(short, fun=endless.fun - 1), endless)

@@ -37,6 +37,7 @@ from mossp.problem import Problem, check_problem, checked_point
 
 ACTIVE = 1e-6  # an inequality with c_I >= -ACTIVE may have a multiplier
 MOST_STEPS = 100
+ROUNDING = 1e-14  # of ||r||^2: a promised decrease by less is none
 FEW = 32  # multipliers that are differentiated one by one
 
 
@@ -120,7 +121,10 @@ def shortest_residual(
 
     r = residual(q)
     for _ in range(MOST_STEPS if rows.any() else 0):
-        p = bounded_least_squares(derivative(q, r), -r, least - q)
+        D = derivative(q, r)
+        p = bounded_least_squares(D, -r, least - q)
+        if r @ r - np.sum((r + D @ p) ** 2) <= ROUNDING * (r @ r):  # the shortest already
+            break
         step, trial = 1.0, residual(np.maximum(q + p, least))
         while trial @ trial >= r @ r and step > 1e-6:
             step /= 2

@@ -225,8 +225,9 @@ class Polishing:
             if r in found:
                 continue
             polished = self._polish(
-                done, self.oracles, xs[r], patient, observer, budget, replica=r, last=last
-            )
+                done, self.oracles, xs[r], patient, observer, budget, replica=r, last=last,
+                first=k == 0 and self.confined,
+            )  # fmt: skip
             attempts.append(polished)
             done = done._replace(ended=polished.ended if last else polished.ended or done.ended)
             if polished.residual <= self.tol or (last and polished.improved):
@@ -331,11 +332,14 @@ class Polishing:
     def _polish(
         self, done: Attempts, oracles: Oracles, x: np.ndarray, patient: bool,
         observer: Observer | None, budget: Budget, replica: int = 0, last: bool = False,
-        tol: float | None = None,
+        tol: float | None = None, first: bool = False,
     ) -> Polished:  # fmt: skip
-        """One attempt, within what is affordable: half of that is kept for the last one."""
+        """One attempt, within what is affordable: half of that is kept for the last one.
+
+        The other half is for the first where that leads on from afar, and else for all the others.
+        """
         half = self.affordable / 2
-        patience = half if last else max(half - done.in_vain, 0) / 2
+        patience = half if last or first else max(half - done.in_vain, 0) / 2
         report = None if observer is None else lambda *seen: observer(replica, *seen)
         return polish(
             oracles, x, tol or self.tol, patient, budget.observed(report), patience, done.cost, last

@@ -20,7 +20,7 @@ from mossp._base import disk
 from mossp._base.programs import ProgramSet
 from mossp._base.types import PyTree
 from mossp.losses import Loss, Predictive
-from mossp.newton.table import Table, on_host
+from mossp.newton.table import Table, table
 from mossp.oracles import Oracles
 
 LARGEST_CODE = 64  # outputs: with more of them, l'' of all rows is large beside the data
@@ -162,13 +162,13 @@ def linear_loss(oracles: Oracles) -> LinearLoss | None:
         return None
     N = source.rows
     w = np.ones(N) if parts.w is None else np.asarray(parts.w, np.float64)[:N]
-    table = Table(on_host(parts.A, N), parts.intercept)
+    rows = table(parts.A, N, parts.intercept)
     if structure.places is not None:
-        table = table.only(np.asarray(structure.places)[:: outputs or 1] // (outputs or 1))
+        rows = rows.only(np.asarray(structure.places)[:: outputs or 1] // (outputs or 1))
     offset: np.ndarray | float = 0.0
     if parts.offset is not None:
         offset = np.asarray(parts.offset, np.float64)[:N].reshape(N, -1)
-    return LinearLoss(table, parts.loss, parts.b, w, offset, outputs, oracles.programs)
+    return LinearLoss(rows, parts.loss, parts.b, w, offset, outputs, oracles.programs)
 
 
 def _first(loss: Predictive, z: Any, b: Any) -> PyTree:

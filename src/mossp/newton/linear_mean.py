@@ -25,7 +25,7 @@ from mossp._base.programs import ProgramSet, compiled
 from mossp._base.structure import Structure
 from mossp._base.types import Vector
 from mossp.newton.predictions import Cut, cut, is_sparse_rows
-from mossp.newton.table import Table, on_host
+from mossp.newton.table import Table, table
 from mossp.oracles import Oracles
 from mossp.regularizers import Zero
 from mossp.terms import Picked
@@ -220,10 +220,10 @@ def linear_mean(oracles: Oracles, number: int) -> LinearMean | None:
     entries = function.whole if isinstance(function, Picked) else found.out
     if N * inputs * max(inputs, entries) > MOST_CURVATURES:
         return None
-    table = Table(on_host(_leaves(arrays)[found.table], N), ones=False)
-    if not _agrees(oracles, number, found, table, N):
+    rows = table(_leaves(arrays)[found.table], N, ones=False)
+    if not _agrees(oracles, number, found, rows, N):
         return None
-    return LinearMean(oracles, number, found, table, N)
+    return LinearMean(oracles, number, found, rows, N)
 
 
 # Whether the means of a set of programs are what differentiation finds, by their numbers.

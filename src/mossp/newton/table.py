@@ -2,8 +2,8 @@
 
     A B,    A'R,    A_S' diag(w) A_T
 
-Dense products are BLAS's. Sparse ones go by columns, so that what is done on few columns costs
-their entries and no more.
+Dense products are BLAS's, with the distinct rows alone where rows repeat themselves. Sparse ones go
+by columns, so that what is done on few columns costs their entries and no more.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
 from mossp.data.sparse import SparseRows
+from mossp.newton.repeated import Repeated, repeated
 
-# Filled beyond this, a sparse table is multiplied as a dense one: BLAS is some twenty times as fast
-# by the operation.
-DENSE_FROM = 0.1
-# Numbers of dense columns at a time: blocks of rows, so that memory stays small.
-AT_ONCE = 2**22
+# Filled beyond this a table is multiplied as a dense one, and up to it as a sparse one, whatever it
+# came as: BLAS is some twenty times as fast by the operation, and takes half of them for squares.
+DENSE_FROM = 0.125
+# Numbers of dense columns at a time: blocks of rows that stay in the cache.
+AT_ONCE = 2**18
 
 
 KEPT = 2  # sets of columns that are kept: those of two outputs
@@ -51,6 +53,7 @@ class Table:
 
     A: Any  # an array, or scipy.sparse by columns
     ones: bool
+    rows: Repeated | None = None  # where A has the distinct rows alone
 
     @property
     def features(self) -> int:
@@ -69,10 +72,12 @@ class Table:
         """A B."""
         stored = self.A.shape[1]
         product = self.A @ B[:stored]
-        return product + B[stored] if self.ones else product
+        product = product + B[stored] if self.ones else product
+        return product if self.rows is None else product[self.rows.of]
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         """A'R."""
+        R = self._summed(R)
         product = self._A_T @ R
         return np.append(product, [R.sum(axis=0)], axis=0) if self.ones else product
 
@@ -82,7 +87,7 @@ class Table:
 
     def squares(self, w: np.ndarray) -> np.ndarray:
         """The diagonal of A' diag(w) A."""
-        A = self.A
+        A, w = self.A, self._summed(w)
         sums = A.power(2).T @ w if self.sparse else np.einsum("ij,ij,i->j", A, A, w)
         return np.append(sums, w.sum()) if self.ones else sums
 
@@ -92,42 +97,56 @@ class Table:
         ones = bool(len(features)) and bool(features[-1] == stored)
         kept = features[features < stored]
         if len(kept) == stored:
-            return Table(self.A, ones)
+            return Table(self.A, ones, self.rows)
         if not self.sparse:
-            return Table(np.asfortranarray(self.A[:, kept]), ones)
+            return Table(np.asfortranarray(self.A[:, kept]), ones, self.rows)
         A = self.A[:, kept]
-        filled = A.nnz > DENSE_FROM * max(A.shape[0] * A.shape[1], 1)
-        return Table(A.toarray(order="F") if filled else A, ones)
+        return Table(A.toarray(order="F") if is_filled(A.nnz, A) else A, ones, self.rows)
 
     def gram(self, w: np.ndarray, S: np.ndarray, T: np.ndarray | None = None) -> np.ndarray:
         """A_S' diag(w) A_T; T is S where it is left out, and the result symmetric."""
+        w = self._summed(w)
         if self.sparse:
             return self._sparse_gram(w, S, S if T is None else T)
-        total = np.zeros((len(S), len(S) if T is None else len(T)))
-        rows = max(1, AT_ONCE // max(len(S), 1))
-        root = np.sqrt(w) if T is None and w.min(initial=0.0) >= 0 else None
-        for first in range(0, len(w), rows):
-            here = slice(first, first + rows)
-            left = self._columns(here, S)
-            if root is not None:
-                left = left * root[here, None]
-                total += left.T @ left
-            else:
-                right = left if T is None else self._columns(here, T)
-                total += left.T @ (right * w[here, None])
+        return self._symmetric_gram(w, S) if T is None else self._mixed_gram(w, S, T)
+
+    def _symmetric_gram(self, w: np.ndarray, S: np.ndarray) -> np.ndarray:
+        """B'B of the rows with w > 0 less that of those with w < 0: half the work of a product."""
+        total, root = np.zeros((len(S), len(S))), np.sqrt(np.abs(w))[:, None]
+        for sign in (1, -1):
+            (rows,) = np.nonzero(sign * w > 0)
+            for some in self._in_parts(rows, len(S)):
+                B = self._columns(some, S) * root[some]
+                total += sign * (B.T @ B)
         return total
 
-    def _columns(self, rows: slice, S: np.ndarray) -> np.ndarray:
+    def _mixed_gram(self, w: np.ndarray, S: np.ndarray, T: np.ndarray) -> np.ndarray:
+        total = np.zeros((len(S), len(T)))
+        for some in self._in_parts(np.arange(len(w)), len(S)):
+            total += self._columns(some, S).T @ (self._columns(some, T) * w[some, None])
+        return total
+
+    def _in_parts(self, rows: np.ndarray, width: int) -> Iterator[np.ndarray | slice]:
+        """Some of the rows at a time; a slice, which copies nothing, where all of them are."""
+        count = max(1, AT_ONCE // max(width, 1))
+        for first in range(0, len(rows), count):
+            here = slice(first, first + count)
+            yield here if len(rows) == self.A.shape[0] else rows[here]
+
+    def _columns(self, rows: np.ndarray | slice, S: np.ndarray) -> np.ndarray:
         """Some dense columns on some of the rows, those of the intercept included."""
-        stored = self.A.shape[1]
+        stored, A = self.A.shape[1], self.A[rows]
         if len(S) == self.features and not self.ones:
-            return self.A[rows]
-        A = self.A[rows]
+            return A
         if not self.ones or not (stored == S).any():
             return A[:, S]
         taken = np.ones((len(A), len(S)), A.dtype, order="F")
         taken[:, stored > S] = A[:, S[stored > S]]
         return taken
+
+    def _summed(self, R: np.ndarray) -> np.ndarray:
+        """R over equal rows."""
+        return R if self.rows is None else self.rows.summed(R)
 
     def _sparse_gram(self, w: np.ndarray, S: np.ndarray, T: np.ndarray) -> np.ndarray:
         left, right = self._taken(S), self._taken(T)
@@ -162,19 +181,49 @@ class Table:
         return scipy.sparse.hstack([self.A, one], format="csc")
 
 
-_known: dict[tuple[int, int], tuple[weakref.ref[Any], Any]] = {}
+def is_filled(count: int, A: Any) -> bool:
+    """Whether with so many nonzeros it is better multiplied as a dense matrix."""
+    return count > DENSE_FROM * max(A.shape[0] * A.shape[1], 1)
 
 
-def on_host(A: Any, N: int) -> Any:
-    """The first N rows of an array of JAX, or of sparse rows by columns.
+class Known(NamedTuple):
+    """What a pass over the data has found."""
 
-    Sparse rows are converted once, and remembered for as long as they live.
+    A: Any  # as a Table has it
+    rows: Repeated | None
+
+
+_known: dict[tuple[int, int], tuple[weakref.ref[Any], Known | None]] = {}
+
+
+def table(A: Any, N: int, ones: bool) -> Table:
+    """Of the first N rows of an array of JAX, or of sparse rows.
+
+    What takes a pass over the data, sparse rows by columns and the distinct ones of dense rows, is
+    found once, and remembered for as long as they live.
     """
-    if not isinstance(A, SparseRows):
-        array = np.asarray(A)[:N]
-        return array if array.dtype.kind == "f" else array.astype(np.float64)
-    key = id(A.values), N
+    array = A.values if isinstance(A, SparseRows) else A
+    key = id(array), N
     if key not in _known:
-        forget = weakref.ref(A.values, lambda _: _known.pop(key, None))
-        _known[key] = forget, A.by_columns(N)
-    return _known[key][1]
+        forget = weakref.ref(array, lambda _: _known.pop(key, None))
+        _known[key] = forget, known_of(A, N)
+    found = _known[key][1]
+    return Table(dense(A, N), ones) if found is None else Table(found.A, ones, found.rows)
+
+
+def known_of(A: Any, N: int) -> Known | None:
+    """None where the rows are best taken as they are, without a copy."""
+    if isinstance(A, SparseRows):
+        return Known(A.by_columns(N), None)
+    array = dense(A, N)
+    rows = repeated(array)
+    distinct = array if rows is None else array[rows.first]
+    if not is_filled(int(np.count_nonzero(distinct)), distinct):
+        return Known(scipy.sparse.csc_array(distinct), rows)
+    return None if rows is None else Known(distinct, rows)
+
+
+def dense(A: Any, N: int) -> np.ndarray:
+    """The first N rows, as floating-point numbers."""
+    array = np.asarray(A)[:N]
+    return array if array.dtype.kind == "f" else array.astype(np.float64)

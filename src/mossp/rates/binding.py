@@ -7,6 +7,7 @@ r = c               c - grain <= r <= c + grain, the grain what one row of the g
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 from mossp._base.printing import short
 from mossp._base.types import AnyArray, HostArray
 from mossp.rates.algebra import Bound, Elementary, Rate
-from mossp.rates.bounded import LOSS, OWN, Bounded, Linear, Ratio, Row, grain_of
+from mossp.rates.bounded import LOSS, ONE, OWN, Bounded, Linear, Ratio, Row, grain_of
 from mossp.rates.consistency import check_consistent
 from mossp.rates.groups import Attributes
 
@@ -56,10 +57,68 @@ def bind(
     >>> bound.values(decided), np.round(bound.excess(decided), 6).tolist()
     ({'fpr <= 0.4': 0.5}, [0.1])
     """
-    w = np.asarray(weights, np.float64)
+    w, numbers = np.asarray(weights, np.float64), None if labels is None else np.asarray(labels)
+    made = _Columns(Attributes(columns or {}, classes, len(w)), numbers, w, strict=check)
+    bounded = _bounded(bounds, made)
+    if check:
+        check_consistent(bounded)
+    return bounded
+
+
+class Unshared(NamedTuple):
+    """Bounds on some rows of many, whose groups' shares are not those of these rows.
+
+    Attributes
+    ----------
+    bounded : Bounded
+        On these rows alone; its columns are the same ones for any rows.
+    counted : array of shape (rows, columns)
+        W times the share of each column's group.
+    members : array of shape (rows, columns)
+        The weights of the group's rows, whose mean is its share.
+    attributes : set of str
+        The columns that groups are made of.
+    """
+
+    bounded: Bounded
+    counted: HostArray
+    members: HostArray
+    attributes: set[str]
+
+    def at(self, rows: HostArray) -> Unshared:
+        """Some of the rows."""
+        labels, counted = self.bounded.labels, self.bounded.counted[rows]
+        bounded = dataclasses.replace(
+            self.bounded, weights=self.bounded.weights[rows], counted=counted,
+            labels=None if labels is None else labels[rows],
+        )  # fmt: skip
+        return Unshared(bounded, self.counted[rows], self.members[rows], self.attributes)
+
+
+def unshared(
+    bounds: Sequence[Bound], labels: AnyArray | None, classes: Sequence[object] | None,
+    weights: AnyArray, columns: Mapping[str, AnyArray] | None = None, *, strict: bool = False,
+) -> Unshared:  # fmt: skip
+    """`bind` for a part of the rows; with `strict`, every group must have some among them.
+
+    Examples
+    --------
+    >>> from mossp import rates
+    >>> found = unshared([rates.fpr() <= 0.4], np.array([0, 0, 1]), ["no", "yes"], np.ones(3))
+    >>> found.counted.ravel().tolist(), float(found.members.mean())
+    ([1.0, 1.0, 0.0], 0.6666666666666666)
+    """
+    w, numbers = np.asarray(weights, np.float64), None if labels is None else np.asarray(labels)
     attributes = Attributes(columns or {}, classes, len(w))
-    numbers = None if labels is None else np.asarray(labels)
-    made = _Columns(attributes, numbers, w, strict=check)
+    made = _Columns(attributes, numbers, w, strict=strict, apart=True)
+    bounded = _bounded(bounds, made)
+    members = np.stack([np.where(c.mask, w, 0.0) for c in made.columns], axis=1)
+    signs = [1.0 if c.signs is None else c.signs for c in made.columns]
+    counted = np.stack([m * s for m, s in zip(members.T, signs, strict=True)], axis=1)
+    return Unshared(bounded, counted, members, set(attributes.numbered))
+
+
+def _bounded(bounds: Sequence[Bound], made: _Columns) -> Bounded:
     parts = {term: made.part(term) for bound in bounds for term in bound.elementary}
     matrix, constant, rows = [], [], []
     for number, bound in enumerate(bounds):
@@ -72,7 +131,7 @@ def bind(
                 matrix.append([factors.get(k, 0.0) for k in range(len(made.columns))])
                 constant.append(shift - sign * end * (not _is_ratio(bound, parts)) - grain)
                 rows.append(Row(number, sign, signs, end))
-    bounded = Bounded(
+    return Bounded(
         bounds=tuple(bounds),
         weights=made.weights(),
         kinds=tuple(column.kind for column in made.columns),
@@ -80,12 +139,9 @@ def bind(
         constant=np.array(constant),
         rows=tuple(rows),
         parts=parts,
-        labels=numbers,
-        counted=w,
+        labels=made.labels,
+        counted=made.w,
     )
-    if check:
-        check_consistent(bounded)
-    return bounded
 
 
 def _is_ratio(bound: Bound, parts: Mapping[Elementary, Linear | Ratio]) -> bool:
@@ -126,12 +182,14 @@ class Column(NamedTuple):
 
 
 class _Columns:
-    """The columns of W that rates by name need, each once."""
+    """The columns of W that rates by name need, each once; or, `apart`, as many for any rows."""
 
     def __init__(
-        self, attributes: Attributes, labels: HostArray | None, weights: HostArray, strict: bool
-    ) -> None:
+        self, attributes: Attributes, labels: HostArray | None, weights: HostArray, strict: bool,
+        apart: bool = False,
+    ) -> None:  # fmt: skip
         self.attributes, self.labels, self.w, self.strict = attributes, labels, weights, strict
+        self.apart = apart
         self.columns: list[Column] = []
         self.known: dict[tuple[bytes, int, bytes], int] = {}
         self.classes = 0 if attributes.classes is None else len(attributes.classes)
@@ -181,6 +239,10 @@ class _Columns:
                 return Ratio(above, self.column(mask, chosen), int(mask.sum()))
             case "accuracy" if self.classes > 2:  # mean of (2y - 1) d + (1 - y)
                 signs = np.where(own, 1.0, -1.0)
+                if self.apart:  # the mean of 1 - y is not that of these rows
+                    rest = self.column(mask, ONE, (~own).astype(float))
+                    factors = {self.column(mask, chosen, signs): 1.0, rest: 1.0}
+                    return self.linear(factors, 0.0, mask)
                 others = float(self.w[mask & ~own].sum() / self.w[mask].sum())
                 return self.linear({self.column(mask, chosen, signs): 1.0}, others, mask)
             case "accuracy":
@@ -205,6 +267,8 @@ class _Columns:
     def column(self, mask: HostArray, kind: int, signs: HostArray | None = None) -> int:
         """The number of a column of W, a new one if it is not there yet."""
         key = (np.packbits(mask).tobytes(), kind, b"" if signs is None else signs.tobytes())
+        if self.apart:
+            key = (b"", len(self.columns), b"")
         if key not in self.known:
             self.known[key] = len(self.columns)
             self.columns.append(Column(mask, kind, signs))

@@ -18,7 +18,8 @@ import numpy as np
 from mossp._base.types import HostArray
 from mossp.rates.algebra import Bound, Elementary, Rate
 
-OWN, LOSS = -1, -2  # in place of a class: the row's own one; the loss instead of a decision
+# In place of a class: the row's own one; the loss instead of a decision; 1 for every row.
+OWN, LOSS, ONE = -1, -2, -3
 
 
 class Linear(NamedTuple):
@@ -59,7 +60,7 @@ class Bounded:
         W: a constraint's mean over rows is linear in its columns.
     kinds : tuple of int
         Of each column: the class whose decisions are averaged, OWN for each row's own class, LOSS
-        for the loss.
+        for the loss, ONE for 1.
     matrix, constant : arrays of shape (m, columns) and (m,)
         The rows `matrix @ means + constant <= 0`.
     rows : tuple of Row
@@ -82,18 +83,27 @@ class Bounded:
 
     def means(self, decisions: HostArray | None, losses: HostArray | None = None) -> HostArray:
         """The mean of every column of W, with decisions as numbers of classes."""
-        columns = []
-        for k, kind in enumerate(self.kinds):
+        seen = self.seen(decisions, losses)
+        return np.array([w @ column for w, column in zip(self.weights.T, seen, strict=True)]) / len(
+            self.weights
+        )
+
+    def seen(self, decisions: HostArray | None, losses: HostArray | None = None) -> list[HostArray]:
+        """For each column of W what it is a mean of, one number a row."""
+        columns: list[HostArray] = []
+        for kind in self.kinds:
             if kind == LOSS:
                 if losses is None:
                     raise ValueError("A bound on a mean loss needs the loss of every row.")
-                seen = losses
+                columns.append(losses)
             elif decisions is None:
                 raise ValueError("A bound on a rate needs the decision on every row.")
+            elif kind == ONE:
+                columns.append(np.ones(len(decisions)))
             else:
-                seen = decisions == (self.labels if kind == OWN else kind)
-            columns.append(float(self.weights[:, k] @ seen) / len(self.weights))
-        return np.array(columns)
+                own = decisions == (self.labels if kind == OWN else kind)
+                columns.append(own.astype(np.float64))
+        return columns
 
     def value(self, rate: Rate, means: HostArray) -> float:
         """A rate where the columns have these means; NaN for a precision of no rows."""

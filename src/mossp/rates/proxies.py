@@ -18,7 +18,7 @@ import numpy as np
 
 from mossp._base.module import Module
 from mossp._base.types import AnyArray, Array, Batch, ConstraintValues, Number, PyTree
-from mossp.rates.bounded import LOSS, OWN, Bounded
+from mossp.rates.bounded import LOSS, ONE, OWN, Bounded
 
 
 class Proxies(Module):
@@ -101,6 +101,8 @@ class Proxies(Module):
         for kind in self.kinds:
             if kind == LOSS:
                 columns.append(self.loss.rows(scores, b))  # type: ignore[attr-defined]
+            elif kind == ONE:
+                columns.append(jnp.ones(len(scores), scores.dtype))
             elif kind == OWN:
                 columns.append(jnp.sum(jnp.where(own_class(b, decided), decided, 0.0), axis=-1))
             else:

@@ -28,7 +28,8 @@ def set_result(model: Any, result: Result, rows: Rows) -> None:
     model.certificate_ = result.certificate
     model.violation_ = result.violation
     set_coefficients(model, result.x, max(result.steps, 1))
-    model.__dict__.pop("rates_", None)  # of an earlier fit
+    for name in ("rates_", "rates_error_"):  # of an earlier fit
+        model.__dict__.pop(name, None)
     if "rates" in result.settings:
         model.rates_ = dict(result.settings["rates"]["true"])
     if result.status is Status.INTERRUPTED:

@@ -89,7 +89,10 @@ PARAMETERS = """\
         `inference` asked for them.
     rates_ : dict
         The true rates on the training rows by the text that asked for them, where there are
-        `rates`; `result_.settings["rates"]` has the smooth ones beside them.
+        `rates`; `result_.settings["rates"]` has the smooth ones beside them. After `partial_fit`,
+        running estimates.
+    rates_error_ : dict
+        Of these estimates, the standard errors; after `partial_fit` only.
 
     Notes
     -----
@@ -179,7 +182,7 @@ class LinearEstimator(Streaming, BaseEstimator):
         start = coefficients_of(self) if self.warm_start else None
         rows = rows.balanced()
         result = self._solved(self._parameters(rows), rows, start)
-        self._online = self._state = None  # a stream begins anew
+        self._online = self._state = self._running = None  # a stream begins anew
         self.__dict__.pop("inference_", None)  # of an earlier fit
         set_result(self, result, rows)
         if self.inference:

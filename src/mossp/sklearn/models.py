@@ -91,11 +91,13 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
         self.class_weight = class_weight
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, offset: Any = None
-    ) -> MoSSPClassifier:
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, offset: Any = None,
+        sensitive: Any = None,
+    ) -> MoSSPClassifier:  # fmt: skip
         """One step for each mini-batch of these rows, from where the last call ended.
 
-        No certificate is given: the rows that are to come are not known.
+        No certificate is given: the rows that are to come are not known. `rates` are steered by,
+        and not promised: `rates_` has running estimates, with standard errors in `rates_error_`.
 
         Parameters
         ----------
@@ -105,6 +107,8 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
             All classes of the stream; needed in the first call only.
         sample_weight, offset : array, optional
             One a row, as for `fit`.
+        sensitive : array, data frame, named series or dict of columns, optional
+            As for `fit`, for `rates`. The first call needs rows of every group in them.
         """
         first = not hasattr(self, "coef_")
         if first:
@@ -116,7 +120,7 @@ class MoSSPClassifier(ClassifierMixin, LinearEstimator):
             raise ValueError(f"classes must stay those of the first call, {self.classes_}.")
         if first:
             self.with_offset_ = offset is not None
-        self._feed(checked_rows(self, X, y, sample_weight, offset=offset, reset=False))
+        self._feed(checked_rows(self, X, y, sample_weight, sensitive, offset, reset=False))
         return self
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
@@ -171,11 +175,16 @@ class MoSSPRegressor(RegressorMixin, LinearEstimator):
     """
 
     def partial_fit(
-        self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None, sensitive: Any = None
     ) -> MoSSPRegressor:
-        """One step for each mini-batch of these rows, from where the last call ended."""
+        """One step for each mini-batch of these rows, from where the last call ended.
+
+        `rates` are steered by, and not promised: `rates_` has running estimates, with standard
+        errors in `rates_error_`. `sensitive` is as for `fit`; the first call needs rows of every
+        group.
+        """
         first = not hasattr(self, "coef_")
-        self._feed(checked_rows(self, X, y, sample_weight, offset=offset, reset=first))
+        self._feed(checked_rows(self, X, y, sample_weight, sensitive, offset, reset=first))
         return self
 
     def predict(self, X: Any, offset: Any = None) -> np.ndarray:

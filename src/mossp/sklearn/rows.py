@@ -83,17 +83,20 @@ class Rows:
 
     def at(self, rows: np.ndarray) -> Rows:
         """Some of the rows, their weights with mean 1."""
-        weights = self.weights[rows]
-        if not weights.sum() > 0:
+        if not self.weights[rows].sum() > 0:
             raise ValueError("sample_weight is zero for all rows of a fold: use fewer folds.")
+        return self.only(rows).balanced()
+
+    def only(self, rows: np.ndarray) -> Rows:
+        """Some of the rows as they are."""
         return dataclasses.replace(
-            self, X=self.X[rows], labels=self.labels[rows], weights=weights,
+            self, X=self.X[rows], labels=self.labels[rows], weights=self.weights[rows],
             sensitive=None if self.sensitive is None else {
                 name: values[rows] for name, values in self.sensitive.items()
             },
             counted=None if self.counted is None else self.counted[rows],
             offset=None if self.offset is None else self.offset[rows],
-        ).balanced()  # fmt: skip
+        )  # fmt: skip
 
 
 def checked_matrix(

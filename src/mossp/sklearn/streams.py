@@ -11,6 +11,8 @@ from mossp._base.disk import on_by_default
 from mossp._base.types import PyTree
 from mossp.data import SparseRows, is_sparse
 from mossp.fairness import Covariance
+from mossp.rates.running import Running
+from mossp.sklearn import steering
 from mossp.sklearn.answers import coefficients_of, set_coefficients
 from mossp.sklearn.formulation import (
     CLASSIFICATION,
@@ -20,6 +22,7 @@ from mossp.sklearn.formulation import (
     targets_of,
 )
 from mossp.sklearn.promises import has_rates
+from mossp.sklearn.rates import with_constraint
 from mossp.sklearn.rows import Rows
 from mossp.solving.online import Online
 
@@ -32,15 +35,11 @@ class Streaming:
     _online: Online | None = None
     _state: Any = None
     _width: int = 1  # of the sparse rows seen so far
+    _running: Running | None = None  # estimates of rates
 
     def _feed(self, rows: Rows) -> None:
         """One step of the run a mini-batch of these rows."""
         model: Any = self
-        if has_rates(vars(model)):
-            raise ValueError(
-                "A rate is promised on all training rows, and partial_fit sees some: use fit, or "
-                "bound a smooth rate by mossp.Expected as inequality."
-            )
         given = model.inequality
         bounds = given if isinstance(given, (list, tuple)) else [given]
         if any(isinstance(bound, Covariance) for bound in bounds):
@@ -52,9 +51,16 @@ class Streaming:
                        rows.classes)  # fmt: skip
         targets = targets_of(loss, rows)
         loss.check((rows.X, targets))
+        rated = has_rates(vars(model))
+        if rated and self._running is None:
+            self._running = steering.begun(vars(model), rows)
+        if self._running is not None:  # before anything is compiled, or learnt
+            part = steering.checked_part(vars(model), rows, self._running)
         run = self._online
         if run is None:
             problem, x0, settings = formulate(vars(model), rows, coefficients_of(model))
+            if self._running is not None:
+                problem = with_constraint(problem, steering.constraint(self._running, loss))
             run = self._online = Online(
                 problem.loss,
                 x0,
@@ -66,12 +72,23 @@ class Streaming:
                 dtype=settings["dtype"],
                 state=self._state,
             )
-        kept = rows.weights > 0  # a row without weight is none
-        data = [part[kept] for part in rows.data(targets)]
-        self._width = max(self._width, width_of(data[0]))
-        size = BATCH if model.batch_size in (None, "auto") else model.batch_size
-        with on_by_default():
-            run.feed(batches(data, size, self._width))
+        (kept,) = np.nonzero(rows.weights > 0)  # a row without weight is none
+        usual = BATCH if self._running is None else steering.BATCH
+        size = usual if model.batch_size in (None, "auto") else model.batch_size
+        self._width = max(self._width, width_of(rows.X[kept]))
+        at_once = len(kept) if self._running is None else steering.JUDGED * size
+        for first in range(0, len(kept), at_once):
+            some = kept[first : first + at_once]
+            data, counting = [a[some] for a in rows.data(targets)], 0
+            if self._running is not None:
+                exists, counting = run.steps > 0 or hasattr(model, "coef_"), 1
+                self._running, extra = steering.judged(
+                    self._running, part.at(some), rows.only(some), targets[some], run.x, loss,
+                    exists,
+                )  # fmt: skip
+                data += extra
+            with on_by_default():
+                run.feed(batches(data, size, self._width, counting))
         if not run.finite:
             self._online = None
             raise ValueError(
@@ -87,6 +104,10 @@ class Streaming:
             "rates_",
         ):  # they were of other coefficients
             self.__dict__.pop(name, None)
+        if self._running is not None:
+            estimates = self._running.values()
+            model.rates_ = {text: rate for text, (rate, _) in estimates.items()}
+            model.rates_error_ = {text: error for text, (_, error) in estimates.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is compiled; what the run needs to go on is numbers, and stays."""
@@ -103,10 +124,11 @@ def width_of(X: Any) -> int:
     return 1 << (most - 1).bit_length()
 
 
-def batches(data: Sequence[Any], size: int, width: int) -> list[PyTree]:
+def batches(data: Sequence[Any], size: int, width: int, counting: int = 0) -> list[PyTree]:
     """Mini-batches of one size; where rows are missing, copies with weight 0 fill them up.
 
-    The data are X, targets, weights, and what else each row has.
+    The data are X, targets, weights, and what else each row has; the last of these, so many as
+    `counting` says, are weights, too.
     """
     X, targets, weights, *others = data
     N, found = X.shape[0], []
@@ -114,8 +136,11 @@ def batches(data: Sequence[Any], size: int, width: int) -> list[PyTree]:
         chosen = np.arange(first, first + size)
         real = chosen < N
         chosen = np.where(real, chosen, first)
-        w = weights[chosen] * real * (size / real.sum())
+        share = real * (size / real.sum())
         part = X[chosen]
         part = SparseRows.of(part, width=width) if is_sparse(X) else part
-        found.append((part, targets[chosen], w, *(other[chosen] for other in others)))
+        rest = [other[chosen] for other in others]
+        for k in range(len(rest) - counting, len(rest)):
+            rest[k] = rest[k] * share[:, None]
+        found.append((part, targets[chosen], weights[chosen] * share, *rest))
     return found

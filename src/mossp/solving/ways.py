@@ -59,7 +59,7 @@ def best_way(arguments: Arguments, run: Callable[[Arguments], Result]) -> Result
         tried.append(result)
         if better(result, best):
             best, name = result, way.name
-        if best.success or result.status in ASKED:
+        if best.success or result.status in ASKED or falls_for_ever(result):
             break
     return summed_up(arguments, first, best, name, tried)
 
@@ -69,11 +69,20 @@ def worth_more(a: Arguments, oracles: Oracles, first: Result) -> bool:
     if not a.chosen or not a.rule.tuned or first.success:
         return False
     if first.status in FAILED:
-        # Newton's method led from the start to where the loss falls for ever: others would, too.
-        proved = first.certificate.is_kkt(first.tol, relative=True)
-        return not (first.status is Status.DIVERGED and first.steps == 0 and proved)
+        return not falls_for_ever(first)
     work = a.steps * a.batch_size * oracles.structure.size
     return first.status in SHORT and not a.limited and oracles.finite_sum and work <= SMALL
+
+
+def falls_for_ever(result: Result) -> bool:
+    """Whether Newton's method led from the start to where the loss does: others would, too."""
+    return result.steps == 0 and no_minimiser(result)
+
+
+def no_minimiser(result: Result) -> bool:
+    """Whether a run ended on a ray to infinity, at a point that is critical at tol."""
+    proved = result.certificate.is_kkt(result.tol, relative=True)
+    return result.status is Status.DIVERGED and proved
 
 
 def further(a: Arguments, oracles: Oracles, first: Result) -> Iterator[Way]:
@@ -114,7 +123,7 @@ def better(new: Result, old: Result) -> bool:
     """Whether the answer of another way takes the place of the best so far."""
     if new.success or old.success:
         return new.success and not old.success
-    if new.status in FAILED:
+    if new.status in FAILED or (no_minimiser(old) and new.fun >= old.fun):
         return False
     if min(new.violation, old.violation) > max(new.tol, LOOSE):
         return old.status not in FAILED and new.violation < old.violation
