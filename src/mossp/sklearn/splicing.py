@@ -9,8 +9,8 @@ quadratic model says
 
 C of the former with the least to lose are exchanged for C of the latter with the most to gain, for
 falling C, as long as the loss falls (Zhu et al., PNAS 2020). Where no exchange of this kind helps,
-single columns are taken out by turns and the gains computed anew without them; where that does not
-help, either, the search ends. It begins from the columns with the largest gains at once, and again
+the quadratic model with all other columns fitted anew tells which single exchanges may; where none
+does, the search ends. It begins from the columns with the largest gains at once, and again
 from those that enter one after another; the better end is taken.
 """
 
@@ -33,8 +33,10 @@ ROUNDING, REFINED = 1e-13, 3  # decrements that the loss cannot see, and steps t
 ROUGH = 1e-5  # the same for a fit that only decides about an exchange
 PAYS = 1e-9  # relative: an exchange that gains less is none
 TURNS = 200  # exchanges, at most
-MORE = 4.0  # times the gain that the quadratic model predicts: not worth a trial below
-ENTERING = 3  # columns tried in the place of one that is taken out
+# An exchange is tried where the quadratic model says that it gains this part of what it loses, or
+# more, the best of them first. Of a quadratic loss the model is exact.
+LIKELY, TRIALS = 0.7, 20
+INDEPENDENT = 1e-9  # of the largest curvature: less is left of a column that others make up
 RIDGE = 1e-10  # of the largest curvature: columns may depend on each other
 
 Derivatives = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -224,18 +226,45 @@ class Search:
         return None
 
     def turned(self, fit: Fit) -> Fit | None:
-        """One column for another, its gain without the first; the first exchange that pays."""
-        for j in self.losing(fit).tolist():
-            without = self.fit(np.setdiff1d(fit.columns, [j]), fit)
-            gains, lost = self.gains(without), without.loss - fit.loss
-            for entering in self.leading(without, ENTERING + 1, gains).tolist():
-                # The other columns are fitted anew as well, which gains more, but seldom so much.
-                if entering == j or MORE * gains[entering] / 2 < lost:
-                    continue
-                trial = self.fit(np.append(without.columns, entering), without)
-                if self.pays(trial, fit):
-                    return trial
+        """One column for another; the first exchange that pays, the most promising ones first."""
+        leaving, entering = self.promising(fit)
+        for j, e in zip(leaving.tolist(), entering.tolist(), strict=True):
+            trial = self.fit(np.append(np.setdiff1d(fit.columns, [j]), e), fit)
+            if self.pays(trial, fit):
+                return trial
         return None
+
+    def promising(self, fit: Fit) -> tuple[np.ndarray, np.ndarray]:
+        """(columns that leave, those that enter for them), by the quadratic model of all pairs.
+
+        With H over the columns inside and B its inverse, V = H_EA B of all columns e, and the
+        others fitted anew: without column j the loss rises by x_j^2 / (2 B_jj), the slopes are
+        d_e - x_j V_ej / B_jj, and the curvatures h_e - H_eA B H_Ae + V_ej^2 / B_jj.
+        """
+        inside, n = fit.columns, len(fit.columns)
+        A = self.X[:, inside] if self.dense else self.X[:, inside].toarray()
+        if self.intercept:
+            A = np.column_stack([A, np.ones(len(A))])
+        weighted = fit.curve[:, None] * A
+        C, H = np.asarray(self.X.T @ weighted), A.T @ weighted
+        H[np.diag_indices_from(H)] += RIDGE * max(np.trace(H) / len(H), 1e-300)
+        B = scipy.linalg.inv(H, check_finite=False)
+        V, own = C @ B, np.diag(B)[:n]
+        h = np.asarray(self.squares.T @ fit.curve).ravel()
+        left = (h - np.sum(C * V, axis=1))[:, None] + V[:, :n] ** 2 / own
+        slopes = np.asarray(self.X.T @ fit.slope).ravel()[:, None] - V[:, :n] * (fit.coef / own)
+        gained = slopes**2 / np.maximum(left, INDEPENDENT * max(h.max(initial=0.0), 1e-300))
+        gained[inside] = 0.0
+        lost = fit.coef**2 / own
+        share = gained / np.maximum(lost, 1e-300)
+        likely = share >= (1.0 if self.quadratic else LIKELY)
+        count = min(int(likely.sum()), TRIALS)
+        if not count:
+            return np.zeros(0, int), np.zeros(0, int)
+        net = np.where(likely, gained - lost, -np.inf).ravel()
+        order = np.argpartition(-net, count - 1)[:count]
+        entering, leaving = np.divmod(order[np.argsort(-net[order], kind="stable")], n)
+        return inside[leaving], entering
 
     def pays(self, new: Fit, old: Fit) -> bool:
         return new.loss < old.loss - PAYS * (1 + abs(old.loss))
