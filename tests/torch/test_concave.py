@@ -311,6 +311,20 @@ def test_a_gradient_of_the_concave_part_that_is_not_finite_is_named():
     assert torch.equal(model.x, Model().x) and not optimizer.state
 
 
+def test_a_concave_part_that_calls_backward_is_refused():
+    """A linear one, which could be differentiated again without an error of torch's."""
+    model = Model()
+
+    def g():
+        value = model.x.sum()
+        value.backward()
+        return value
+
+    with pytest.raises(ValueError, match="must return g without calling backward"):
+        MoSSP(model.parameters(), concave=g).step(closure_of(model, ROWS[0]))
+    assert torch.equal(model.x, Model().x)
+
+
 def test_a_concave_part_that_raises_leaves_everything_as_it_was():
     model, unbroken, broken = Model(), Model(), False
 

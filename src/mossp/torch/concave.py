@@ -57,6 +57,7 @@ class Concave:
     def slope(self, params: list[Tensor]) -> Slope:
         """At the point where the parameters are, which is y."""
         batch = [] if self.batches is None else [self.batches.ahead()]
+        left = [] if self.judged else gradients_left(params)
         with torch.enable_grad():
             g = self.expected.function(*batch)
         if not isinstance(g, torch.Tensor) or g.numel() != 1:
@@ -66,6 +67,11 @@ class Concave:
                 f"entry, but it returned {what}."
             )
         if not self.judged:
+            if gradients_left(params) != left:
+                raise ValueError(
+                    f"{NAME} must return g without calling backward, which would add its gradient "
+                    "to that of the loss."
+                )
             self._judge(g, batch)
         found = gradient(g, params, torch.ones_like(g))
         value, *found = averaged_all([g.detach().reshape(()), *found])
@@ -85,6 +91,11 @@ class Concave:
                 check_mean(NAME, self.expected.function, *batch)
             set_random_state(numbers)
         self.judged = True
+
+
+def gradients_left(params: list[Tensor]) -> list[tuple[int, int] | None]:
+    """Which gradients the loss has left, to see whether they are touched."""
+    return [None if p.grad is None else (id(p.grad), p.grad._version) for p in params]
 
 
 # The state ------------------------------------------------------------------------------------
