@@ -112,8 +112,15 @@ class Search:
         self.turns = TURNS
         self.gradients = 0
 
-    def fit(self, columns: np.ndarray, near: Fit | None = None, tol: float = ROUGH) -> Fit:
-        """Newton's method over these columns, damped where the loss would rise."""
+    def fit(
+        self, columns: np.ndarray, near: Fit | None = None, tol: float = ROUGH,
+        enough: float = np.inf,
+    ) -> Fit:  # fmt: skip
+        """Newton's method over these columns, damped where the loss would rise.
+
+        It is given up where twice the decrease that Newton's model promises, the decrement, does
+        not lead to a loss of `enough`.
+        """
         columns = np.sort(columns)
         A = self.X[:, columns] if self.dense else self.X[:, columns].toarray()
         if self.intercept:
@@ -135,6 +142,8 @@ class Search:
             step = -scipy.linalg.solve(H, g, assume_a="pos", check_finite=False)
             decrement = -float(g @ step)
             if not np.isfinite(decrement) or decrement <= tol**2 * (1 + abs(value)):
+                break
+            if value - decrement > enough:
                 break
             along, t = A @ step, 1.0
             unseen = decrement <= ROUNDING * (1 + abs(value))  # what the loss cannot tell apart
@@ -219,7 +228,7 @@ class Search:
         entering = self.leading(fit, C)
         while C >= 1:
             columns = np.concatenate([np.setdiff1d(fit.columns, weakest[:C]), entering[:C]])
-            trial = self.fit(columns, fit)
+            trial = self.fit(columns, fit, enough=fit.loss)
             if self.pays(trial, fit):
                 return trial
             C //= 2
@@ -229,7 +238,7 @@ class Search:
         """One column for another; the first exchange that pays, the most promising ones first."""
         leaving, entering = self.promising(fit)
         for j, e in zip(leaving.tolist(), entering.tolist(), strict=True):
-            trial = self.fit(np.append(np.setdiff1d(fit.columns, [j]), e), fit)
+            trial = self.fit(np.append(np.setdiff1d(fit.columns, [j]), e), fit, enough=fit.loss)
             if self.pays(trial, fit):
                 return trial
         return None
