@@ -90,7 +90,7 @@ def best_columns(loss: Predictive, rows: Rows, k: int, intercept: bool) -> Fit |
     if derivatives is None or rows.outputs is not None:
         return None
     search = Search(derivatives, rows, min(k, rows.features), intercept)
-    at_once = search.improved(search.fit(search.leading(search.fit(np.zeros(0, int)), search.k)))
+    at_once = search.improved(search.fit(search.leading(search.empty, search.k)))
     grown = search.grown()
     if not np.array_equal(grown.columns, at_once.columns):
         grown = search.improved(grown)
@@ -111,6 +111,9 @@ class Search:
         self.constant = self.spread(self.X, self.squares, self.w) if self.quadratic else None
         self.turns = TURNS
         self.gradients = 0
+        nothing = np.zeros(0)
+        self.empty = Fit(nothing.astype(int), nothing, 0.0, np.inf, nothing, nothing)
+        self.empty = self.fit(self.empty.columns)
 
     def fit(
         self, columns: np.ndarray, near: Fit | None = None, tol: float = ROUGH,
@@ -132,6 +135,11 @@ class Search:
             x[len(columns) :] = near.intercept
         p = A @ x + self.offset
         value, slope, curve = self.evaluated(p)
+        if value > self.empty.loss:  # coefficients that misled
+            x[:] = 0.0
+            x[len(columns) :] = self.empty.intercept
+            p = A @ x + self.offset
+            value, slope, curve = self.evaluated(p)
         last = 0  # steps since the loss stopped telling points apart
         for _ in range(NEWTON_STEPS):
             g = A.T @ slope
@@ -206,7 +214,7 @@ class Search:
 
     def grown(self) -> Fit:
         """k columns, which enter one after another."""
-        fit = self.fit(np.zeros(0, int))
+        fit = self.empty
         for _ in range(self.k):
             fit = self.fit(np.append(fit.columns, self.leading(fit, 1)), fit)
         return fit
