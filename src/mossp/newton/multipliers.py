@@ -1,4 +1,4 @@
-"""The minimum of a quadratic with a separable h beside it under many linear constraints, on the host.
+"""The minimum of a quadratic with a separable h under many linear constraints, on the host.
 
     min_y  <w, y - x> + (y - x)'M (y - x) / 2 + h(y) + sum_j nu_j |r_j|_(+),    r = c + J (y - x)
 
