@@ -21,6 +21,7 @@ from mossp.app.standardization import moments, sparse_moments
 from mossp.app.streaming import blocks, learning, memory
 from mossp.app.streaming.fit import fit
 from mossp.app.streaming.learning import TEST, Moments, Parts, learn
+from mossp.app.streaming.progress import RowsBar
 from mossp.app.tables import TableError, read
 
 pl = pytest.importorskip("polars", reason="Parquet files are read by polars")
@@ -235,3 +236,21 @@ def test_two_processes_as_mpirun_starts_them(file, tmp_path):
     assert "CONVERGED" not in ends[1][0] + ends[1][1]  # the first one prints
     whole = fitted(file, tmp_path / "whole.mossp", *options, "--no-stream")
     same(Model.load(tmp_path / "both.mossp"), whole)
+
+
+def test_a_bar_counts_the_rows_of_a_pass(capsys):
+    bar = RowsBar(100, 40, 80, shown=True)
+    with bar:
+        bar.learning(64, "looking at columns")
+        for start, stop in ((40, 60), (0, 20), (60, 80), (40, 60)):  # one of a mini-batch
+            bar.read(start, stop)
+        task = bar.bar._progress.tasks[0]
+        assert (task.description, task.completed, task.total) == ("fitting, pass 2", 20, 40)
+        assert task.fields["detail"].startswith("memory") or memory.resident() is None
+    assert "row 20 of 40" in capsys.readouterr().err
+
+
+def test_folders_and_files_that_are_not_there(file, tmp_path):
+    assert in_blocks(Request(file.parent, "y"), 1)
+    assert not in_blocks(Request(tmp_path / "none.parquet", "y"), 1)
+    assert blocks.blocks_of(file.parent).rows == N

@@ -10,7 +10,7 @@ import pytest
 import mossp
 from mossp.certificates import linearization
 from mossp.certificates.stationarity import bounded_least_squares
-from mossp.newton import constraint_sets, dca
+from mossp.newton import constraint_sets, dca, multipliers
 
 pytestmark = pytest.mark.usefixtures("x64")
 rng = np.random.default_rng(5)
@@ -143,3 +143,26 @@ def test_nonnegative_least_squares_with_free_entries():
     assert (p >= lower - 1e-12).all()
     np.testing.assert_allclose(slope[p > lower + 1e-9], 0, atol=1e-10)
     assert slope.min() >= -1e-10
+
+
+@pytest.mark.parametrize("nu", [1e3, 0.05])
+def test_quadratics_with_h_under_many_constraints(nu):
+    """The optimality conditions: of a penalty nu |r|, which holds all constraints if it can."""
+    own = np.random.default_rng(9)
+    root, J = own.normal(size=(n, n)), own.normal(size=(100, n))
+    M, x, w = root @ root.T + 0.1 * np.eye(n), own.normal(size=n), 3 * own.normal(size=n)
+    is_equality = np.arange(100) < 2
+    c = np.where(is_equality, 0.1, -own.uniform(0, 1, 100))
+    lower, upper = np.where(is_equality, -nu, 0.0), np.full(100, nu)
+    reg = mossp.L1(0.3)
+    y, q = multipliers.minimum(reg, x, w, M, c, J, lower, upper, np.zeros(100), 1e-10)
+    u = w + M @ (y - x) + q @ J
+    np.testing.assert_allclose(u, np.clip(u, -0.3, 0.3), atol=1e-6)
+    np.testing.assert_allclose(u[y != 0], -0.3 * np.sign(y[y != 0]), atol=1e-6)
+    r = c + J @ (y - x)
+    assert ((q >= lower - 1e-12) & (q <= upper + 1e-12)).all()
+    between = (q > lower + 1e-9) & (q < upper - 1e-9)
+    np.testing.assert_allclose(r[between], 0, atol=1e-7)
+    assert r[(q <= 0) & ~is_equality].max() <= 1e-7
+    assert r[q >= nu - 1e-9].min(initial=0.0) >= -1e-7
+    assert (np.abs(r[is_equality]).max() < 1e-7) == (nu > 1)

@@ -38,10 +38,16 @@ class Bar:
         )
         self._task = self._progress.add_task("", total=total, detail="")
 
-    def show(self, done: float, doing: str, detail: str = "") -> None:
-        """Show how much is done, what is being done, and what is known of it so far."""
+    def show(self, done: float, doing: str, detail: str = "", total: float | None = None) -> None:
+        """Show how much is done, what is being done, and what is known of it so far.
+
+        `total` says how much there is to do of this, where it is not the same all along.
+        """
         if self._progress is not None:
-            self._progress.update(self._task, completed=done, description=doing, detail=detail)
+            self._progress.update(
+                self._task, completed=done, description=doing, detail=detail,
+                total=self.total if total is None else total,
+            )  # fmt: skip
 
     def __enter__(self) -> Bar:
         if self._progress is not None:

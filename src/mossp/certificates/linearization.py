@@ -125,7 +125,7 @@ class Violated:
 
     oracles: Oracles
     x: AnyVector
-    v: HostVector
+    v: HostArray
     places: HostArray  # of v, in c
     free: HostArray  # 0 where a coordinate may not move
     J: HostArray | None

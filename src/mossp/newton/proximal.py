@@ -22,7 +22,7 @@ import numpy as np
 from mossp._base.programs import compiled
 from mossp._base.types import AnyVector
 from mossp.methods.dual import constrained_prox
-from mossp.newton import quadratic
+from mossp.newton import multipliers, quadratic
 from mossp.newton.conjugate import Curvature
 from mossp.newton.hessian import is_dense
 from mossp.newton.linear import LinearLoss
@@ -42,6 +42,8 @@ LENGTHS, SHRINKING = 4, 4
 ARMIJO = 1e-4  # of the decrease that the model promises must come: the usual fraction, any descent
 # A model is minimised until a step is this part of the first one: it is a model only.
 MODEL_ACCURACY, MODEL_STEPS = 1e-3, 1000
+# Beyond so many constraints, and then to this accuracy of the linearised ones, by multipliers.
+FEW_CONSTRAINTS, MULTIPLIER_ACCURACY = 32, 1e-5
 SYSTEM_ACCURACY = 1e-2  # of systems on the way to that minimum, by conjugate gradients
 STEPS_TOGETHER = 100  # in one call of a program: an end of the budget is noticed between two calls
 # nu is multiplied by RAISE, at most RAISES times, until a model's minimum leaves at most this part
@@ -165,12 +167,28 @@ def descend(
     search: Search, model: Model, at: Any, most: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The minimum of a model, its multipliers, and the violation that it leaves."""
+    if search.kkt.on_host and model.M.ndim and len(model.c) > FEW_CONSTRAINTS:
+        search.meter.check()
+        return by_multipliers(search, model, at)
     while True:
         search.meter.check()
         until = np.asarray(min(int(at.k) + STEPS_TOGETHER, most), np.int32)
         at, violation, done = _descend(search.kkt.oracles, model, at, until)
         if done or int(at.k) >= most:
             return np.asarray(at.x, float), np.asarray(at.q, float), float(violation)
+
+
+def by_multipliers(search: Search, model: Model, at: Any) -> tuple[np.ndarray, np.ndarray, float]:
+    """The same on the host, under many constraints: systems are of the order of x, not of c."""
+    kkt, reg = search.kkt, search.kkt.regularizer
+    x, gradient, c, J, M = (np.asarray(a, np.float64) for a in model[:5])
+    w = gradient - np.asarray(reg.subgradient_g(x))
+    lengths = np.linalg.norm(J, axis=1)
+    nu = np.asarray(model.bound, np.float64) / np.where(lengths > 0, lengths, 1.0)
+    lower, q = np.where(kkt.is_equality, -nu, 0.0), np.asarray(at.q, np.float64)
+    y, q = multipliers.minimum(reg, x, w, M, c, J, lower, nu, q, MULTIPLIER_ACCURACY)
+    left = np.linalg.norm(kkt.oracles.positive_part(c + J @ (y - x)))
+    return y, q, float(left)
 
 
 @compiled

@@ -49,7 +49,7 @@ def in_blocks(data: Path, format: str | None, stream: bool | None) -> bool:
             f"--stream needs a Parquet, Arrow or LIBSVM file that is not packed, but {data} is "
             "none: save it as Parquet."
         )
-    return stream if stream is not None else Path(data).exists() and is_large(data, format)
+    return stream if stream is not None else is_large(data, format)
 
 
 def whole(fitted: Any, data: Path, id: Any, format: str | None) -> dict[str, np.ndarray]:
@@ -69,7 +69,8 @@ def each_block(fitted: Any, data: Path, id: Any) -> Iterator[dict[str, np.ndarra
 
     blocks, kept = blocks_of(data), None
     # Where predictions go to a terminal, a bar would stand in their way.
-    with RowsBar(blocks.rows, None if not sys.stdout.isatty() else False) as bar:
+    shown = None if not sys.stdout.isatty() else False
+    with RowsBar(blocks.rows, 0, blocks.rows, shown) as bar:
         for start, table in blocks.each():
             kept = kept_of(fitted, table, id) if kept is None else kept
             yield columns_of(fitted, table, kept)

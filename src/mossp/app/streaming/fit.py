@@ -116,7 +116,8 @@ def fit(request: Request) -> Streamed:
     check(request)
     blocks = blocks_of(request.train)
     parts = Parts(request.seed, 0.0 if request.test_file is not None else request.test)
-    with RowsBar(blocks.rows, None if jax.process_index() == 0 else False) as bar:
+    shown = None if jax.process_index() == 0 else False
+    with RowsBar(blocks.rows, *share(blocks.rows), shown) as bar:
         learnt = learn(request, blocks, parts, bar.learning)
         many = len(learnt.values) > MOST_VALUES
         loss, classes = loss_and_kind(request, None, learnt.values)  # type: ignore[arg-type]

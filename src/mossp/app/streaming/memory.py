@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mossp.app.tables import format_of
-from mossp.data.columnar import is_columnar, scanned
+from mossp.data.columnar import ARROW, is_columnar, scanned
 
 # A table in memory is held as it was read, as a matrix of float64, and as what is computed with:
 # about three times its numbers, and half of what is free is left to others.
@@ -17,10 +17,16 @@ TEXT = 3  # times the size of a LIBSVM file is what its entries take
 def is_large(path: Path, format: str | None) -> bool:
     """Whether the numbers of a file take more than a sixth of the memory that is available.
 
-    Of Parquet and LIBSVM files, which can be read in blocks; others never are.
+    Of Parquet and LIBSVM files, which can be read in blocks; others never are. Folders and Arrow
+    files always are, since they are read in no other way.
     """
+    path = Path(path)
+    if not path.exists() or not can_stream(path, format):
+        return False
+    if path.is_dir() or path.suffix.lower() in ARROW:
+        return True
     free = available()
-    return free is not None and can_stream(path, format) and unpacked(path, format) > SHARE * free
+    return free is not None and unpacked(path, format) > SHARE * free
 
 
 def can_stream(path: Path, format: str | None) -> bool:
@@ -28,8 +34,7 @@ def can_stream(path: Path, format: str | None) -> bool:
     path = Path(path)
     if is_columnar(path):
         return True
-    packed = path.suffix.lower() == ".gz"
-    return format_of(path, format) in ("parquet", "libsvm") and not packed
+    return format_of(path, format) == "libsvm" and path.suffix.lower() != ".gz"
 
 
 def unpacked(path: Path, format: str | None) -> float:

@@ -17,13 +17,15 @@ class RowsBar:
     Parameters
     ----------
     rows : int
-        Of this process.
+        Of the file.
+    first, end : int
+        The rows of this process, to which the model is fitted.
     shown : bool, optional
         Whether there is a bar; if left out, where standard error is a terminal.
     """
 
-    def __init__(self, rows: int, shown: bool | None = None) -> None:
-        self.rows = rows
+    def __init__(self, rows: int, first: int, end: int, shown: bool | None = None) -> None:
+        self.first, self.end = first, end
         self.bar = Bar(rows, sys.stderr.isatty() if shown is None else shown, unit="row")
         self.passes, self.expected = 0, 0
 
@@ -33,12 +35,13 @@ class RowsBar:
 
     def read(self, start: int, stop: int) -> None:
         """Rows that are being read for the fit; those of mini-batches are not counted."""
-        if start == 0:
+        if start == self.first:
             self.passes += 1
         elif start != self.expected:
             return
         self.expected = stop
-        self.bar.show(stop, f"fitting, pass {self.passes}", detail())
+        done, total = stop - self.first, self.end - self.first
+        self.bar.show(done, f"fitting, pass {self.passes}", detail(), total)
 
     def __enter__(self) -> RowsBar:
         self.bar.__enter__()
