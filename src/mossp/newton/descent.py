@@ -12,6 +12,7 @@ Nothing is compiled but what polishing needs in any case, and for a linear model
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -103,13 +104,15 @@ class Descent:
         self.at = evaluated(kkt, x if reg.finite else into_domain(reg, x), reg)
         self.mu = 0.0
 
-    def settle(self) -> None:
-        """Steps until F has settled."""
+    def settle(self, known: Callable[[np.ndarray], bool] = lambda x: False) -> None:
+        """Steps until F has settled, or until it is known where an x leads to."""
         seen = [self.at.F]
         for mark in MARKS:
             goes_on = self.go_on(mark)
             seen.append(self.at.F)
             if not goes_on or (len(seen) > 2 and settled(*seen[:1], *seen[-2:])):
+                return
+            if known(self.at.x):
                 return
 
     @np.errstate(over="ignore", invalid="ignore")

@@ -15,6 +15,7 @@ import array_api_compat
 import array_api_compat.numpy as np
 import jax
 import jax.numpy as jnp
+import numpy
 
 from mossp._base.types import AnyArray, AnyNumber, AnyVector, Namespace
 
@@ -39,6 +40,8 @@ def aligned(v: AnyArray, *numbers: AnyArray) -> tuple[AnyArray, ...]:
     """
     if any(isinstance(a, jax.Array) for a in (v, *numbers)):
         xp: Namespace = jnp
+    elif type(v) is numpy.ndarray:  # as of NumPy 2 it is such a namespace itself, and the faster
+        xp = numpy
     elif array_api_compat.is_array_api_obj(v):
         xp = array_api_compat.array_namespace(v)
     else:

@@ -91,15 +91,21 @@ def from_second_start(p: Prepared, done: Attempts) -> Attempts:
 
     A part of h alone has few critical points, and leaves more entries than h - g does.
     """
-    known = done.certified(p.arguments.tol)[0].witness.x
+    answer = done.certified(p.arguments.tol)[0].witness.x
     kkt, x, reserve = KKT(p.oracles, p.start.dtype), p.start, row_count(p.oracles)
-    for regularizer in (Relaxed(kkt.regularizer, np.asarray(PARTS[1])), kkt.regularizer):
+
+    def known(x: np.ndarray) -> bool:
+        """Whether polishing would lead to the answer that there is."""
+        return same_pieces(kkt, np.asarray(x, p.start.dtype), answer)
+
+    relaxed = Relaxed(kkt.regularizer, np.asarray(PARTS[1]))
+    for regularizer, stop in ((relaxed, lambda x: False), (kkt.regularizer, known)):
         meter = Meter(p.budget, before=done.cost, reserve=reserve)
         descent = Descent(kkt, meter, x, regularizer)
-        descent.settle()
+        descent.settle(stop)
         done = done._replace(gradients=done.gradients + meter.gradients)
         x = np.asarray(descent.at.x, p.start.dtype)
-    if p.budget.received or same_pieces(kkt, x, known):  # polishing would lead to what is known
+    if p.budget.received or known(x):
         return done
     return p.polishing.with_candidate(done, x)
 
