@@ -17,9 +17,10 @@ from mossp._base.types import PyTree
 from mossp.engine.loop import Position
 from mossp.engine.steps import Observation
 from mossp.engine.watch import Record
-from mossp.newton.attempts import PARTS, Attempts
+from mossp.newton.attempts import Attempts
 from mossp.newton.descent import LEVEL, MARKS, Descent
 from mossp.newton.meter import Meter
+from mossp.newton.relaxations import LIKELY
 from mossp.newton.residual import KKT, row_count
 from mossp.regularizers.combine import Relaxed
 from mossp.solving.observer import Progress
@@ -93,7 +94,7 @@ def from_second_start(p: Prepared, done: Attempts) -> Attempts:
     """
     known = done.certified(p.arguments.tol)[0].witness.x
     kkt, x, reserve = KKT(p.oracles, p.start.dtype), p.start, row_count(p.oracles)
-    for regularizer in (Relaxed(kkt.regularizer, np.asarray(PARTS[1])), kkt.regularizer):
+    for regularizer in (Relaxed(kkt.regularizer, np.asarray(LIKELY)), kkt.regularizer):
         meter = Meter(p.budget, before=done.cost, reserve=reserve)
         descent = Descent(kkt, meter, x, regularizer)
         descent.settle()
