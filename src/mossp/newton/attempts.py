@@ -251,10 +251,8 @@ class Polishing:
             done, found = self._newton(done, oracles, x, observer, budget, tol)
             return found
 
-        def endless(found: Polished) -> bool:
-            nonlocal done
-            done, answer = self._endless(done, found)
-            return answer
+        def endless(found: Polished) -> bool:  # on the ray of x: cheap, and `refined` tries others
+            return leads_to_infinity(self.oracles, found.witness.x, found.witness.lam, self.tol)
 
         walk = Walk(self.oracles, self.tol, newton, endless)
         settled = walk.run(x) if few and not near else walk.one(x)

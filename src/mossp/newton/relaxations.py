@@ -1,11 +1,11 @@
 """Critical points from answers without -g, which is what makes a problem not convex.
 
-    min f + p h,    p = 3, 1, 1/4, 1/10, ...
+    min f + p h,    p = 1, 1/4, 1/10, ...
 
 has one minimum. h alone shrinks more than h - g does: the smaller its part p, the more entries it
-leaves. Newton's method on f + h - g leads from each of these minima to a critical point; F along p
-falls to the best of them and rises again as a rule. So a walk from p = 1 downwards, or upwards
-where that leads no lower, ends where F has risen on both sides.
+leaves. Newton's method on f + h - g leads from each of these minima to a critical point, and as a
+rule F falls along p to the best of these and rises again: there, a walk from p = 1 downwards ends.
+Where already the first step leads up, one half way shows whether that rule holds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from mossp.oracles import Oracles
 
 Newton = Callable[..., Polished]  # newton(oracles, x, tol=None)
 
-STRONGER, WEAKER = (3.0,), (0.25, 0.1, 0.03, 0.01)  # parts of h beside all of it
-LIKELY = WEAKER[0]  # the part that leads to the best critical point more often than any other
+LIKELY = 0.25  # the part that leads to the best critical point more often than any other
+WEAKER = (LIKELY, 0.1, 0.03, 0.01)  # parts of h after all of it
+HALF_WAY = 0.5  # from all of it to the first of these
 ROUGH = 1e-4  # the tolerance of answers without -g: that of a start
 LOWER = 1e-9  # relative: ends whose F differ by less are one
 
@@ -46,6 +47,7 @@ class Walk:
     ) -> None:
         self.oracles, self.tol, self.newton, self.endless = oracles, tol, newton, endless
         self.best: Polished | None = None
+        self.higher = False  # whether the last part has led to a point above the best
         self.ended = False  # by the budget
 
     def one(self, x: np.ndarray) -> bool:
@@ -55,18 +57,23 @@ class Walk:
 
     def run(self, x: np.ndarray) -> bool:
         """All parts as far as they lead down; whether that settles which critical point it is."""
-        x = self._from(1.0, x)
+        first = x = self._from(1.0, x)
         for i, part in enumerate(WEAKER):
-            if self.best is not None and self.endless(self.best):
-                return self._trusted(x)  # F is the lower, the further the way: it says nothing
-            before, middle = self.best, x
+            before = self.best
+            if before is not None and self.endless(before):
+                break  # F is the lower, the further the way: it says nothing
             x = self._from(part, x)
             if before is not None and self.best is before:
-                if i == 0:
-                    for part in STRONGER:
-                        self._from(part, middle)
-                return self._trusted(x)
+                return self._trusted(x) and (i > 0 or self._falls_to_all(first))
         return self._trusted(x)
+
+    def _falls_to_all(self, x: np.ndarray) -> bool:
+        """Whether F is no lower half way to the first part, where that has led up from p = 1."""
+        before = self.best
+        if not self.higher:
+            return True
+        self._from(HALF_WAY, x)
+        return self.best is before and not self.ended
 
     def _from(self, part: float, x: np.ndarray) -> np.ndarray:
         """The answer to f + part h, from x; where that leads to is considered."""
@@ -74,10 +81,11 @@ class Walk:
         start = self.newton(convex, x, max(self.tol, ROUGH))
         found = self.newton(self.oracles, start.witness.x)
         self.ended |= bool(start.ended or found.ended)
-        if found.residual <= self.tol and (
-            self.best is None or found.value < self.best.value - LOWER * (1 + abs(found.value))
-        ):
+        slack = LOWER * (1 + abs(found.value))
+        proved = found.residual <= self.tol
+        if proved and (self.best is None or found.value < self.best.value - slack):
             self.best = found
+        self.higher = not proved or found.value > self.best.value + slack
         return start.witness.x
 
     def _trusted(self, x: np.ndarray) -> bool:
