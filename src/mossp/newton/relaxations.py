@@ -81,11 +81,12 @@ class Walk:
         start = self.newton(convex, x, max(self.tol, ROUGH))
         found = self.newton(self.oracles, start.witness.x)
         self.ended |= bool(start.ended or found.ended)
+        value = found.value if found.residual <= self.tol else np.inf
+        lowest = np.inf if self.best is None else self.best.value
         slack = LOWER * (1 + abs(found.value))
-        proved = found.residual <= self.tol
-        if proved and (self.best is None or found.value < self.best.value - slack):
+        if value < lowest - slack:
             self.best = found
-        self.higher = not proved or found.value > self.best.value + slack
+        self.higher = value > lowest + slack
         return start.witness.x
 
     def _trusted(self, x: np.ndarray) -> bool:

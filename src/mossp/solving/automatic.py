@@ -29,8 +29,8 @@ FEW_CONSTRAINTS = 32  # a step of sqp-dc solves systems of this size
 FEW_ROWS = 256  # whose full gradient costs little more than a mini-batch's
 # Numbers in data of which a pass takes some 0.2 ms, and variables: beyond, steps come at once.
 FEW_NUMBERS, FEW_VARIABLES = 250_000, 1_000
-# Entries of sparse rows, filled so far: on the host they cost what dense ones do, while steps, which
-# gather and scatter them, cost several times as much.
+# Entries of rows that are filled up to this part: on the host they cost what dense ones do, while
+# steps, which gather and scatter them, cost several times as much.
 FEW_ENTRIES, SPARSE = 1_000_000, 0.1
 
 
