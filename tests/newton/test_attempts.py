@@ -229,7 +229,7 @@ def test_a_certified_candidate_is_returned_though_no_replica_was_polished():
     problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
     whole = mossp.solve(problem, np.zeros(30))
     after_the_relaxation = lambda progress: progress.doing == "steps"  # noqa: E731
-    stopped = mossp.solve(problem, np.zeros(30), callback=after_the_relaxation)
+    stopped = mossp.solve(problem, np.zeros(30), callback=after_the_relaxation, steps=2000)
     assert stopped.status is mossp.Status.STOPPED
     assert mossp.stationarity(problem, stopped.x) <= 1e-10
     assert stopped.certificate.is_kkt(1e-10) and stopped.fun <= whole.fun + 0.05

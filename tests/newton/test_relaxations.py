@@ -50,10 +50,10 @@ def test_it_ends_at_the_lowest_point_and_takes_no_steps():
     assert r.fun == pytest.approx(np.mean((A @ r.x - b) ** 2) / 2 + mcp(r.x), abs=1e-12)
 
 
-@pytest.mark.parametrize("given", [{"replicas": 2}, {"steps": 50}], ids=str)
-def test_steps_are_taken_where_they_are_asked_for(given):
+@pytest.mark.parametrize("x0, given", [(0.0, {"replicas": 2}), (0.0, {"steps": 50}), (1.0, {})])
+def test_steps_are_taken_where_they_are_asked_for_and_from_another_start(x0, given):
     problem = mossp.Problem(mossp.losses.squared, data(), mossp.MCP(LAM, GAMMA))
-    assert mossp.solve(problem, np.zeros(6), **given).steps > 0
+    assert mossp.solve(problem, np.full(6, x0), **given).steps > 0
 
 
 class Landscape:

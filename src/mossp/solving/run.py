@@ -253,11 +253,11 @@ def relaxes(p: Prepared, state: State) -> bool:
 def settled(p: Prepared, state: State) -> State:
     """Whether steps with noise would only be one more start beside those that were walked through.
 
-    Where these are many a pass is dear, and where h is no sum over the entries neither its pieces
-    nor the way of F along the parts of h are as simple: there, steps are taken besides.
+    Not where an x0 other than 0 was given, whose own neighbourhood steps then look at, nor where
+    several runs or a number of steps were asked for.
     """
     a, best = p.arguments, state.attempts.candidate
-    alone = a.replicas == 1 and a.output == "last" and not a.limited
+    alone = a.replicas == 1 and a.output == "last" and not a.limited and not p.start.any()
     if best is None or state.ended is not None or not (alone and state.attempts.settled):
         return state
     found = state.attempts._replace(found={0: best}, candidate=None)
