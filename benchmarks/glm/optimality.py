@@ -53,6 +53,18 @@ def criticality(X: Any, y: np.ndarray, w: np.ndarray, penalty: str, lam: float) 
     return float(max(distance.max(), 0.0) / lam)
 
 
+def endless(X: Any, y: np.ndarray, w: np.ndarray, penalty: str, lam: float) -> bool:
+    """Whether F falls on and on along the entries that the penalty is flat in: data are separable.
+
+    The KKT residual vanishes on the way, like the slopes of the loss, and F is no one's minimum.
+    """
+    flat = penalty_slope(penalty, np.abs(w), lam) == 0
+    here, *further = (
+        objective(X, y, np.where(flat, t * w, w), penalty, lam) for t in (1.0, 2.0, 16.0, 256.0)
+    )
+    return bool(flat.any()) and max(further) < here
+
+
 def gap(X: Any, y: np.ndarray, w: np.ndarray, lam: float) -> float:
     """The relative duality gap of l1 logistic regression without an intercept."""
     F = objective(X, y, w, "l1", lam)

@@ -3,6 +3,8 @@
 skglm's time is that of its faster solver among those that get to a KKT residual of 1e-8 lam: the
 problems are not convex, and there is no gap. Both solvers start at zero, as ours does.
 
+A point from which F falls on without end, on separable data, is none: its solver is N/A.
+
     ratio       second call of ours / max(skglm, 0.15 s)              at most 1.0
     F - skglm   (objective - skglm's) / skglm's, of its fastest       at most 0
 """
@@ -13,10 +15,10 @@ import numpy as np
 import sets
 from calls import Case
 from compare import LEAST, Comparison, Entry, best_of
-from optimality import criticality, objective
+from optimality import criticality, endless, objective
 from settings import Settings, flag, number
 from solvers import SOLVERS
-from worker import Worker
+from worker import NotAvailable, Worker
 
 GOOD = 1e-8
 ROUNDING = 1e-9  # objectives that are closer than this, relatively, are equal
@@ -41,11 +43,14 @@ def compare(case: Case, settings: Settings) -> None:
           f"lam = lam_max/{case.part:.0f} = {lam:.3e}")  # fmt: skip
     print(f"  {'solver':12} {'tol':>6} {'KKT/lam':>8} {'F':>12} {'nonzeros':>8} {'second s':>9} "
           f"{'ratio':>6} {'F - skglm':>10}")  # fmt: skip
+
+    def accuracy(w: np.ndarray) -> float:
+        if endless(X, y, w, case.penalty, lam):
+            raise NotAvailable(f"on its way to infinity, |w| = {np.linalg.norm(w):.0f}")
+        return criticality(X, y, w, case.penalty, lam)
+
     with Worker() as worker:
-        comparison = Comparison(
-            worker, case, lambda w: criticality(X, y, w, case.penalty, lam), GOOD,
-            settings.limit, settings.runs,
-        )  # fmt: skip
+        comparison = Comparison(worker, case, accuracy, GOOD, settings.limit, settings.runs)
         names = [s for s in settings.solvers if case.penalty in SOLVERS[s].penalties]
         entries = [comparison.enter(solver) for solver in names]
         comparison.time(entries)

@@ -145,13 +145,14 @@ def test_a_signal_while_polishing_is_not_lost(monkeypatch):
 def test_a_resumed_run_keeps_the_answer_of_the_further_starts(tmp_path):
     X, y = rows_of()
     problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
-    whole = mossp.solve(problem, np.zeros(30))
-    path, calls = tmp_path / "run.ckpt", []
+    asked = {"steps": 2000}  # which are taken then, besides the further starts
+    whole = mossp.solve(problem, np.zeros(30), **asked)
+    path = tmp_path / "run.ckpt"
     stopped = mossp.solve(
-        problem, np.zeros(30), checkpoint=path, callback=lambda p: calls.append(p) or p.step > 0
+        problem, np.zeros(30), checkpoint=path, callback=lambda p: p.step > 0, **asked
     )
     assert stopped.status is mossp.Status.STOPPED
-    resumed = mossp.solve(problem, np.zeros(30), checkpoint=path)
+    resumed = mossp.solve(problem, np.zeros(30), checkpoint=path, **asked)
     assert resumed.success and resumed.fun == pytest.approx(whole.fun, rel=1e-12)
 
 
@@ -228,7 +229,7 @@ def test_a_certified_candidate_is_returned_though_no_replica_was_polished():
     problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.MCP(0.05, 3.0))
     whole = mossp.solve(problem, np.zeros(30))
     after_the_relaxation = lambda progress: progress.doing == "steps"  # noqa: E731
-    stopped = mossp.solve(problem, np.zeros(30), callback=after_the_relaxation)
+    stopped = mossp.solve(problem, np.zeros(30), callback=after_the_relaxation, steps=2000)
     assert stopped.status is mossp.Status.STOPPED
     assert mossp.stationarity(problem, stopped.x) <= 1e-10
     assert stopped.certificate.is_kkt(1e-10) and stopped.fun <= whole.fun + 0.05

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import mossp
 from mossp import Status
@@ -90,6 +91,30 @@ def test_nor_for_larger_data():
     )
     assert checked(problem, np.ones(100)).first == ""
     assert checked(on_sphere(), X0).first
+
+
+def test_but_for_sparse_rows_their_entries_count():
+    A = scipy.sparse.random(3000, 100, density=0.02, random_state=0, format="csr")
+    b = np.where(A[:, [0]].toarray().ravel() > 0, 1.0, -1.0)
+    regularizer = mossp.L1MinusL2(LAM)
+    for rows, taken in ((A, True), (A.toarray(), False)):
+        problem = mossp.Problem(mossp.losses.logistic, (rows, b), regularizer, equality=sphere)
+        assert bool(checked(problem, np.ones(100)).first) is taken
+
+
+def test_two_ends_on_such_rows_are_followed_by_steps(monkeypatch):
+    """The lower of the two is kept, and competes with what the steps lead to."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(200, 8))
+    A /= np.linalg.norm(A, axis=1, keepdims=True)
+    b = np.sign(A @ rng.normal(size=8) + 0.5 * rng.normal(size=200))
+    problem = mossp.Problem(mossp.losses.logistic, (A, b), mossp.MCP(0.02, 3.0), equality=sphere)
+    x0 = rng.normal(size=8)
+    alone = mossp.solve(problem, x0)
+    monkeypatch.setattr(short, "steps_are_dear", lambda oracles: False)
+    both = mossp.solve(problem, x0)
+    assert "which did not end it; then sqp-dc" in both.message
+    assert alone.success and both.success and both.fun <= alone.fun + 1e-12
 
 
 def test_a_second_start_leads_below_the_first(monkeypatch):

@@ -56,6 +56,11 @@ class Compiled(abc.ABC):
         return None
 
     @property
+    def filled_part(self) -> float:
+        """Of the places in a row, the part that holds an entry: below 1 for sparse rows."""
+        return 1.0
+
+    @property
     def function(self) -> Any:
         """The user's function that makes its batches; None without one."""
         return None
@@ -138,11 +143,6 @@ class Source(Compiled):
     def columns(self) -> int | None:
         """Of the first array, if that is known to be a matrix."""
         return None
-
-    @property
-    def filled_part(self) -> float:
-        """Of the places in a row, the part that holds an entry: below 1 for sparse rows."""
-        return 1.0
 
     def astype(self, dtype: Any) -> Source:
         """The same samples, with real numbers of this type."""

@@ -26,16 +26,13 @@ from mossp.newton.constraint_sets import polish, relaxed
 from mossp.newton.globalization import Polished, compile_steps
 from mossp.newton.meter import Meter
 from mossp.newton.recession import leads_to_infinity
+from mossp.newton.relaxations import Walk
 from mossp.newton.residual import KKT, row_count
 from mossp.newton.search import confines
 from mossp.oracles import Oracles
 from mossp.regularizers.strength import strengths_in
 
-# Parts of h in problems without -g, whose answers are starts for the problem itself. h alone
-# shrinks more than h - g does: a part of it leaves more entries.
-PARTS = (1.0, 0.25, 0.1)
-ROUGH = 1e-4  # the tolerance of these answers: that of a start
-FEW_NUMBERS = 2 * 10**7  # in data for which all of these are tried, else the second alone
+FEW_NUMBERS = 2 * 10**7  # in data for which several parts of h are tried, else one alone
 CANDIDATE = -1  # the place of the best further candidate among the replicas of a checkpoint
 PREFERRED = (
     "The objective is lower on its way to infinity, where it has no minimum: this is a local "
@@ -70,6 +67,7 @@ class Attempts(NamedTuple):
     full_steps: int = 0  # with full gradients, from the start, before all others
     ended: str = ""  # what was used up by the last attempt that was cut short
     bounded: np.ndarray | None = None  # an x that was seen not to be on its way to infinity
+    settled: bool = False  # whether answers without -g have settled which critical point it is
 
     @property
     def cost(self) -> int:
@@ -248,15 +246,18 @@ class Polishing:
         `near` says that x is the answer to a problem nearby: there, one of them is tried.
         """
         few, budget = row_count(self.oracles) * len(x) <= FEW_NUMBERS, self.budget.within(EARLY)
-        for part in PARTS if few and not near else PARTS[1:2]:
-            convex = self.oracles.relaxed(np.asarray(part, x.dtype))
-            done, answer = self._newton(done, convex, x, observer, budget, max(self.tol, ROUGH))
-            x = answer.witness.x
-            done, answer = self._newton(done, self.oracles, x, observer, budget)
-            before, done = done.candidate, self._considered(done, answer)
-            if before is not None and done.candidate is before:
-                break  # more entries led no further down
-        return done
+
+        def newton(oracles: Oracles, x: np.ndarray, tol: float | None = None) -> Polished:
+            nonlocal done
+            done, found = self._newton(done, oracles, x, observer, budget, tol)
+            return found
+
+        def endless(found: Polished) -> bool:  # on the ray of x: cheap, and `refined` tries others
+            return leads_to_infinity(self.oracles, found.witness.x, found.witness.lam, self.tol)
+
+        walk = Walk(self.oracles, self.tol, newton, endless)
+        settled = walk.run(x) if few and not near else walk.one(x)
+        return self._considered(done, walk.best)._replace(settled=settled)
 
     def with_candidate(
         self, done: Attempts, x: np.ndarray, observer: Observer | None = None

@@ -31,6 +31,9 @@ MANY_CONSTRAINTS = 128  # of which no full Jacobian is formed
 FEW_ROWS = 256  # whose full gradient costs little more than a mini-batch's
 # Numbers in data of which a pass takes some 0.2 ms, and variables: beyond, steps come at once.
 FEW_NUMBERS, FEW_VARIABLES = 250_000, 1_000
+# Entries of rows that are filled up to this part: on the host they cost what dense ones do, while
+# steps, which gather and scatter them, cost several times as much.
+FEW_ENTRIES, SPARSE = 1_000_000, 0.1
 
 
 class Choice(NamedTuple):
@@ -86,4 +89,12 @@ def full_is_cheap(oracles: Oracles) -> bool:
     n = oracles.structure.size
     if oracles.m > MANY_CONSTRAINTS:
         return False
-    return n <= FEW_VARIABLES and oracles.rows_per_pass * n <= FEW_NUMBERS
+    if n > FEW_VARIABLES or steps_are_dear(oracles):
+        return n <= FEW_VARIABLES
+    filled = oracles.source.filled_part
+    return filled <= SPARSE and filled * oracles.rows_per_pass * n <= FEW_ENTRIES
+
+
+def steps_are_dear(oracles: Oracles) -> bool:
+    """Whether data are so little that to compile steps costs more than all that comes before."""
+    return oracles.rows_per_pass * oracles.structure.size <= FEW_NUMBERS

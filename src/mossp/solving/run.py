@@ -60,7 +60,7 @@ def before_the_first_step(p: Prepared, state: State) -> State:
         relaxed = p.polishing.relaxed(
             state.attempts, p.start, observed(p, state), near=p.arguments.warm
         )
-        state = state._replace(attempts=relaxed)
+        state = settled(p, state._replace(attempts=relaxed))
     return stopped(p, short_way(p, stopped(p, state)))
 
 
@@ -248,6 +248,20 @@ def relaxes(p: Prepared, state: State) -> bool:
     a, oracles = p.arguments, p.oracles
     convex_but_for_g = oracles.relaxable and oracles.subtracts
     return a.polish and bool(a.chosen) and convex_but_for_g and not state.k
+
+
+def settled(p: Prepared, state: State) -> State:
+    """Whether steps with noise would only be one more start beside those that were walked through.
+
+    Not where an x0 other than 0 was given, whose own neighbourhood steps then look at, nor where
+    several runs or a number of steps were asked for.
+    """
+    a, best = p.arguments, state.attempts.candidate
+    alone = a.replicas == 1 and a.output == "last" and not a.limited and not p.start.any()
+    if best is None or state.ended is not None or not (alone and state.attempts.settled):
+        return state
+    found = state.attempts._replace(found={0: best}, candidate=None)
+    return state._replace(attempts=found, ended=Ended.SOLVED)
 
 
 # Those who look on ------------------------------------------------------------------------

@@ -6,7 +6,8 @@ Newton's method. Where that leads to a KKT point the run is over; where it does 
 the start as if nothing had been before.
 
 Full gradients follow the nearest valley, and noise would leave some of them: so an answer without
--g is a second start, and the lower of the two ends is taken.
+-g is a second start, and the lower of the two ends is taken. Where data are not so little that
+steps are out of proportion, these follow unless both starts lead to the same end.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from mossp._base.types import PyTree
 from mossp.engine.loop import Position
 from mossp.engine.steps import Observation
 from mossp.engine.watch import Record
-from mossp.newton.attempts import PARTS, Attempts
+from mossp.newton.attempts import Attempts
 from mossp.newton.descent import LEVEL, MARKS, Descent
 from mossp.newton.meter import Meter
+from mossp.newton.relaxations import LIKELY
 from mossp.newton.residual import KKT, row_count
 from mossp.regularizers.combine import Relaxed
+from mossp.solving.automatic import steps_are_dear
 from mossp.solving.observer import Progress
 from mossp.solving.prepare import Prepared
 from mossp.solving.state import Ended, State
@@ -77,8 +80,13 @@ def descended(p: Prepared, begin: State) -> State:
             spent += done.gradients - before
             state = state._replace(attempts=done)
             if p.polishing.all_found(done, np.zeros(1, bool)):
-                state = state._replace(attempts=from_second_start(p, done))
-                return state._replace(ended=Ended.SOLVED)
+                done = from_second_start(p, done)
+                if steps_are_dear(p.oracles) or done.candidate is None:
+                    return state._replace(attempts=done, ended=Ended.SOLVED)
+                # Two ends, and who knows how many others: the lower one competes with the run's.
+                best = done.certified(p.arguments.tol)[0]
+                state = state._replace(attempts=done._replace(found={}, candidate=best))
+                break
         if not goes_on:
             break
     # As if nothing had been before, but for what it has cost.
@@ -98,7 +106,7 @@ def from_second_start(p: Prepared, done: Attempts) -> Attempts:
         """Whether polishing would lead to the answer that there is."""
         return same_pieces(kkt, np.asarray(x, p.start.dtype), answer)
 
-    relaxed = Relaxed(kkt.regularizer, np.asarray(PARTS[1]))
+    relaxed = Relaxed(kkt.regularizer, np.asarray(LIKELY))
     for regularizer, stop in ((relaxed, lambda x: False), (kkt.regularizer, known)):
         meter = Meter(p.budget, before=done.cost, reserve=reserve)
         descent = Descent(kkt, meter, x, regularizer)
