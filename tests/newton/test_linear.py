@@ -228,6 +228,16 @@ def test_rows_that_repeat_themselves_are_multiplied_once(ones, dtype, hollow):
     close(known.gram(w, S), exact, atol=1000 * accuracy)
 
 
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_weights_that_are_not_finite_are_not_forgotten(sparse):
+    A = np.eye(4)
+    rows = Table(scipy.sparse.csc_array(A) if sparse else A, ones=False)
+    for bad in (np.nan, np.inf):
+        w, S = np.array([1.0, bad, -1.0, 0.0]), np.arange(3)
+        assert not np.isfinite(rows.gram(w, S)).any()
+        assert not np.isfinite(rows.gram(w, S, S[:2])).any()
+
+
 def test_rows_that_only_look_alike_are_told_apart():
     direction = np.cos(np.arange(1, 3, dtype=float) ** 2)
     beside = np.array([-direction[1], direction[0]]) / direction[0]  # is projected to 0

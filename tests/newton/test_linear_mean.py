@@ -104,6 +104,9 @@ def test_bounded_is_above_the_hessian():
             assert least >= -1e-12
             assert np.trace(M) > below
             below = np.trace(M)
+        endless = np.full_like(q, np.inf)  # multipliers of bounds that contradict one another
+        with np.errstate(invalid="ignore"):
+            assert not np.isfinite(mean.bounded(x, every, endless, 1.0)).all()
 
 
 def test_finite_differences():

@@ -169,6 +169,8 @@ class LinearMean:
         slopes = np.einsum("j,ijp->ip", q, at.slopes)
         if D.shape[1] == 1:
             return self.sandwich(np.abs(D) + kappa * np.abs(slopes)[:, :, None], S)
+        if not np.isfinite(D).all():  # of a point, or of multipliers, that are not taken
+            return np.full((len(S), len(S)), np.nan)
         values, vectors = np.linalg.eigh(D)
         D = np.einsum("ipk,ik,irk->ipr", vectors, np.abs(values), vectors)
         # s s' / |s| by way of s / max |s|: the squares of small slopes would underflow.

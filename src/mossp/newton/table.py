@@ -106,6 +106,8 @@ class Table:
     def gram(self, w: np.ndarray, S: np.ndarray, T: np.ndarray | None = None) -> np.ndarray:
         """A_S' diag(w) A_T; T is S where it is left out, and the result symmetric."""
         w = self._summed(w)
+        if not np.isfinite(w).all():  # of a point that is not taken
+            return np.full((len(S), len(S if T is None else T)), np.nan)
         if self.sparse:
             return self._sparse_gram(w, S, S if T is None else T)
         return self._symmetric_gram(w, S) if T is None else self._mixed_gram(w, S, T)
