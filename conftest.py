@@ -19,6 +19,9 @@ if not os.environ.get("MOSSP_TEST_OPTIMIZED"):
         "XLA_FLAGS",
         "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
     )
+# There is a worker for every core: threads of BLAS beside it would only wait for one another.
+for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
 # Problems take turns here as nowhere else.
 os.environ.setdefault("MOSSP_PROGRAMS", "600")
 CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
