@@ -33,6 +33,7 @@ from mossp.terms import Picked
 LOSS = -1  # the number of f among the means; constraints have the numbers of their terms
 # Numbers in the derivatives of all rows, beyond which there are too many predictions or entries.
 MOST_CURVATURES = 2**24
+SMALLEST = 1e-290  # curvature below it is none
 POINTS = (1.0, 1e-3)  # sizes of points at which it is compared: one must be finite
 
 
@@ -171,8 +172,7 @@ class LinearMean:
             return self.sandwich(np.abs(D) + kappa * np.abs(slopes)[:, :, None], S)
         if not np.isfinite(D).all():  # of a point, or of multipliers, that are not taken
             return np.full((len(S), len(S)), np.nan)
-        values, vectors = np.linalg.eigh(D)
-        D = np.einsum("ipk,ik,irk->ipr", vectors, np.abs(values), vectors)
+        D = absolute(D)
         # s s' / |s| by way of s / max |s|: the squares of small slopes would underflow.
         largest = np.maximum(np.abs(slopes).max(axis=1), np.finfo(float).tiny)
         s = slopes / largest[:, None]
@@ -204,6 +204,26 @@ class LinearMean:
     def _gathered(self, x: np.ndarray) -> np.ndarray:
         """B."""
         return self._whole(x)[self.places]
+
+
+def absolute(D: np.ndarray) -> np.ndarray:
+    """|D_i| for symmetric matrices D_i, or what is above it where LAPACK finds no eigenvalues.
+
+    Each in units of its largest entry: entries that are next to underflow stop the iteration.
+
+    Examples
+    --------
+    >>> absolute(np.array([[[0.0, 2.0], [2.0, 0.0]]])).round(12).tolist()
+    [[[2.0, 0.0], [0.0, 2.0]]]
+    """
+    size = np.abs(D).max(axis=(1, 2), keepdims=True, initial=0.0)
+    counts = size > SMALLEST
+    D = np.where(counts, D / np.where(counts, size, 1.0), 0.0)
+    try:
+        values, vectors = np.linalg.eigh(D)
+    except np.linalg.LinAlgError:  # the sums of the rows' absolute values, by Gershgorin
+        return size * np.abs(D).sum(axis=2)[:, :, None] * np.eye(D.shape[1])
+    return size * np.einsum("ipk,ik,irk->ipr", vectors, np.abs(values), vectors)
 
 
 def linear_mean(oracles: Oracles, number: int) -> LinearMean | None:
