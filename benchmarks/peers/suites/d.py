@@ -1,0 +1,2 @@
+"""Noisy nonlinear programmes."""
+def summary(rows): return ""
