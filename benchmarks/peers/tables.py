@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.peers import counted
 from benchmarks.peers.environments import ROOT
 from benchmarks.peers.results import Row
 
@@ -42,10 +42,8 @@ def markers(suite: str) -> tuple[str, str]:
 def table(rows: list[Row]) -> str:
     if not rows:
         return "Not run yet."
-    from benchmarks.peers.suites import d  # its problems are counted, not listed
-
-    if rows[0].suite == "d":
-        return d.summary(rows) + "\n\n" + provenance(rows)
+    if rows[0].suite == "d":  # its problems are counted, not listed
+        return counted.table(rows) + "\n\n" + provenance(rows)
     problems: dict[str, dict[str, list[Row]]] = collections.defaultdict(dict)
     for row in rows:
         problems[row.problem].setdefault(row.solver, []).append(row)
@@ -54,14 +52,7 @@ def table(rows: list[Row]) -> str:
         ours = solvers.get(OURS, [])
         for k, (solver, runs) in enumerate(solvers.items()):
             lines.append([problem if k == 0 else "", solver, *cells(runs, ours)])
-    return markdown(HEAD, lines) + "\n\n" + provenance(rows)
-
-
-def markdown(head: Iterable[str], lines: list[list[str]]) -> str:
-    """A table; numbers to the right."""
-    head = list(head)
-    rule = ["---", "---", *["---:"] * (len(head) - 3), "---"]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
+    return counted.markdown(HEAD, lines) + "\n\n" + provenance(rows)
 
 
 def cells(runs: list[Row], ours: list[Row]) -> list[str]:

@@ -96,7 +96,7 @@ def merit(problem: Statement, run: Run) -> float:
 
 def work(
     packages: list[str], ranges: dict[str, Draw], solve: Solve, ends_itself: bool,
-    worth: Callable[[Statement, Run], float] = merit,
+    worth: Callable[[Statement, Run], float] = merit, deterministic: bool = False,
 ) -> None:  # fmt: skip
     """The whole of a worker, from the command line to the answer."""
     imports = clock()  # from the start of the process: the interpreter, NumPy, and the package
@@ -113,9 +113,10 @@ def work(
     rng = np.random.default_rng(0)
     drawn = [{k: draw(rng) for k, draw in ranges.items()} for _ in range(asked["trials"])]
     drawn = drawn if ranges else [{}]
-    # Where a run ends with the budget, the first call is one step.
+    # A whole solve with its defaults, or a trial; one step where a run ends with the budget.
+    most = (asked["seconds"] if ranges else asked["limit"]) if ends_itself else 0.0
     began = clock()
-    solve(problem, drawn[0], 0, tuned_on, budget(asked["limit"] if ends_itself else 0.0))
+    solve(problem, drawn[0], 0, tuned_on, budget(most))
     first = clock() - began
     best, least, began = drawn[0], np.inf, clock()
     for settings in drawn if len(drawn) > 1 else []:
@@ -124,7 +125,7 @@ def work(
             best, least = settings, value
     tuning = clock() - began
     runs, seconds, points = [], [], []
-    for seed in range(asked["seeds"]):
+    for seed in range(1 if deterministic else asked["seeds"]):
         most = asked["limit"] if ends_itself else asked["seconds"]
         clocked = budget(most, bool(asked.get("trace")) and seed == 0)
         runs.append(solve(problem, best, 1 + seed, problem.starts[seed], clocked))
