@@ -13,11 +13,12 @@ of length 1 at most, which is what ||.|| - lam, if positive, accounts for.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import scipy.optimize
 
-from benchmarks.peers.statement import Statement, load
+from benchmarks.peers.statement import Statement, load, upper
 
 ACTIVE = 1e-6
 # Entries that a method without proximal steps leaves near 0 are taken for 0 where that is better
@@ -60,6 +61,17 @@ def tidied(problem: Statement, x: np.ndarray) -> np.ndarray:
     largest = np.abs(x).max(initial=0.0)
     tried = [np.where(np.abs(x) <= t * largest, 0.0, x) for t in THRESHOLDS]
     return min(tried, key=lambda v: max(residual(problem, v), problem.violation(v)))
+
+
+def separable(
+    X: Any, y: np.ndarray, w: np.ndarray, penalty: str, lam: float, gamma: float
+) -> float:
+    """The same for logistic loss with l1 or MCP and no constraints: a distance a coordinate."""
+    margins = y * (X @ w)
+    g = -(X.T @ (y * upper(-margins))) / len(y)
+    slope = np.full(len(w), lam) if penalty == "l1" else np.maximum(lam - np.abs(w) / gamma, 0)
+    away = np.where(w == 0, np.maximum(np.abs(g) - lam, 0), np.abs(g + slope * np.sign(w)))
+    return float(np.linalg.norm(away))
 
 
 if __name__ == "__main__":
