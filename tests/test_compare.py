@@ -70,7 +70,7 @@ def test_derivatives_of_a_statement_are_those_of_its_values(kind):
 
 
 def test_entries_near_zero_count_as_zero_where_that_is_better():
-    """min |x - t|^2-like: at the answer with 1e-7 for 0 the residual is lam, and small when tidied."""
+    """At an answer with 1e-7 in place of 0 the residual is as large as lam."""
     given = dataclasses.replace(problem("quadratics"), Q=np.zeros((0, 6)), p=np.zeros((0, 6)),
                                 r=np.zeros(0), lam=0.3)  # fmt: skip
     x = np.array(mossp.solve(ours.as_problem(given), np.full(6, 0.5)).x)
@@ -109,7 +109,9 @@ def test_a_suite_replaces_its_own_rows_only(tmp_path):
 
 def test_tables_mark_what_we_lose_and_name_what_is_missing(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("before\n" + "\n".join("\n".join(tables.markers(s)) for s in "abcd") + "\nafter")
+    page.write_text(
+        "before\n" + "\n".join("\n".join(tables.markers(s)) for s in "abcd") + "\nafter"
+    )
     made = [
         run("mossp"),
         run("faster", seconds=0.1, all_in_seconds=1.0),
@@ -124,7 +126,9 @@ def test_tables_mark_what_we_lose_and_name_what_is_missing(tmp_path):
     text = page.read_text()
     assert text.startswith("before") and text.rstrip().endswith("after")
     assert text.count("| faster |") == 1
-    line = {row.solver: next(t for t in text.splitlines() if f"| {row.solver} |" in t) for row in made}
+    line = {
+        row.solver: next(t for t in text.splitlines() if f"| {row.solver} |" in t) for row in made
+    }
     assert tables.LOST not in line["mossp"]
     assert line["faster"].count(tables.LOST) == 2 and "**0.1**" in line["faster"]
     assert f"**0.400000**{tables.LOST}" in line["lower"]

@@ -1,5 +1,5 @@
-"""Ours and others' on the same problems, starts and merit: `make compare`, or SUITE=a for one suite.
+"""Ours and others' on the same problems, starts and merit: `make compare`, SUITE=a for one.
 
-Nothing here imports mossp but `suites/`, `scoring.py` and the worker of ours: a peer's worker runs in
-an environment that has the peer alone.
+Nothing that a peer's worker imports imports mossp: it runs in an environment that has the peer
+alone.
 """

@@ -20,7 +20,9 @@ SUITES = ("a", "b", "c", "d")
 
 
 def arguments() -> tuple[list[str], Asked, bool]:
-    parser = argparse.ArgumentParser("python -m benchmarks.peers", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.peers", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("suites", nargs="*", metavar="suite", help="of a, b, c, d; all if left out")
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PYTHON",
                         help=f"an interpreter that has {', '.join(PACKAGES)} or all")  # fmt: skip
@@ -30,6 +32,7 @@ def arguments() -> tuple[list[str], Asked, bool]:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of a run at most")
     parser.add_argument("--jobs", type=int, default=2, help="workers side by side")
     parser.add_argument("--quick", action="store_true", help="few problems, to see that all runs")
+    parser.add_argument("--problems", type=int, help="of a suite, the first ones; all if left out")
     parser.add_argument("--tables", action="store_true", help="only write the tables again")
     asked = parser.parse_args()
     for name in asked.suites:
@@ -37,7 +40,7 @@ def arguments() -> tuple[list[str], Asked, bool]:
             parser.error(f"{name!r} is not one of {', '.join(SUITES)}")
     settings = Asked(
         Environments(given(asked.python)), asked.trials, asked.seeds, asked.floor,
-        limit=asked.limit, jobs=asked.jobs, quick=asked.quick,
+        limit=asked.limit, jobs=asked.jobs, quick=asked.quick, problems=asked.problems,
     )  # fmt: skip
     return [] if asked.tables else asked.suites or list(SUITES), settings, asked.quick
 

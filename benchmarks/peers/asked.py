@@ -32,6 +32,7 @@ class Asked:
     limit: float = 60.0  # seconds of a run that ends by itself
     jobs: int = 2  # workers side by side
     quick: bool = False
+    problems: int | None = None  # at most so many of a suite, the first ones
     stamp: dict[str, str] = dataclasses.field(default_factory=results.stamp)
 
     def job(self, seconds: float, **more: Any) -> Job:
@@ -58,6 +59,7 @@ def compare(
     judge: Callable[..., list[Row]] = scoring.rows,
 ) -> Compared:  # fmt: skip
     """Ours first, for it sets the others' time; then every peer on every problem."""
+    problems = problems[: asked.problems]
     answers: dict[tuple[str, str], dict[str, Any]] = {}
     found: dict[tuple[str, str], list[Row]] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -87,7 +89,9 @@ def compare(
         took = asked.each([
             lambda g=given, p=peer: enter(g, p, job(g, np.nan)) for given, peer in first
         ])  # fmt: skip
-        seconds = {given.name: s for (given, _), s in zip(reversed(first), reversed(took))}
+        seconds = {
+            given.name: s for (given, _), s in zip(reversed(first), reversed(took), strict=True)
+        }
         later = [(given, peer) for given in problems for peer in peers(given)]
         asked.each([
             lambda g=given, p=peer: enter(g, p, job(g, seconds[g.name])) for given, peer in later

@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "peers"
-# Exactly, and before anything that depends on it: the others would take one of another version, with
-# a graphics card's libraries.
+# Exactly, and before anything that depends on it: the others would take one of another version,
+# with a graphics card's libraries.
 TORCH = "torch==2.13.0"
 PACKAGES = {
     "cooper": [TORCH, "cooper-optim"],

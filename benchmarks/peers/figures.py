@@ -91,7 +91,9 @@ def profiles(costs: dict[str, dict[str, np.ndarray]], name: str, title: str, uni
     for axis, (panel, by_solver) in zip(np.atleast_1d(axes), costs.items(), strict=True):
         least = np.min(list(by_solver.values()), axis=0)
         for solver, cost in by_solver.items():
-            ratio = np.sort(np.where(np.isfinite(cost), cost / np.where(least > 0, least, 1), np.inf))
+            ratio = np.sort(
+                np.where(np.isfinite(cost), cost / np.where(least > 0, least, 1), np.inf)
+            )
             solved = ratio[np.isfinite(ratio)]
             share = np.arange(1, len(solved) + 1) / max(len(cost), 1)
             axis.step(np.r_[1, solved, 1e4], np.r_[0, share, share[-1:] if len(share) else 0],

@@ -1,4 +1,4 @@
-"""The KKT residual of a point once more, by formulas and an algorithm that share nothing with mossp.
+"""The KKT residual of a point once more: formulas and an algorithm that share nothing with mossp.
 
     python -m benchmarks.peers.kkt problem.npz answer.npz
 
@@ -6,8 +6,8 @@
     q_E free, q_I >= 0 and 0 where c_I < -1e-6;  s_i = sign(x_i), or in [-1, 1] where x_i = 0
 
 is a linear least-squares problem with bounds, in (q, s) together. `mossp.stationarity` minimises
-over q alone, by a Gauss-Newton method on a projection. At x = 0 the term x / ||x|| may be any vector
-of length 1 at most, which is what ||.|| - lam, if positive, accounts for.
+over q alone, by a Gauss-Newton method on a projection. At x = 0 the term x / ||x|| may be any
+vector of length 1 at most, which is what ||.|| - lam, if positive, accounts for.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def common(answer: dict[str, Any], seed: int, job: dict[str, Any]) -> dict[str, 
     """What a row says besides the point's worth."""
     seconds = float(answer["seconds"][seed])
     first, imports = float(answer["first"]), float(answer["imports"])
-    # The first call was a whole solve, unless it was stopped; or one step, where the budget ends it.
+    # The first call was a whole solve, unless it was stopped; or one step of those that end
+    # with the budget.
     all_in = imports + (max(first, seconds) if answer["ends_itself"] else first + seconds)
     budget = f"{job['samples']} samples" if job.get("samples") else f"{job['seconds']:.3g} s"
     return {

@@ -86,7 +86,11 @@ def cells(runs: list[Row], ours: list[Row]) -> list[str]:
 
 def middle(rows: list[Row]) -> dict[str, float]:
     names = ("objective", "violation", "kkt", "kkt_independent", "seconds", "all_in_seconds")
-    return {name: float(np.median([getattr(row, name) for row in rows])) for name in names} if rows else {}
+    return (
+        {name: float(np.median([getattr(row, name) for row in rows])) for name in names}
+        if rows
+        else {}
+    )
 
 
 def merit(of: dict[str, float]) -> float:

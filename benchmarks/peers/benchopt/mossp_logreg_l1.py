@@ -1,7 +1,9 @@
 """mossp for benchopt's benchmark_logreg_l1: goes into its folder `solvers` as mossp.py.
 
-    min_b  sum_i log(1 + exp(-y_i x_i'b)) + lmbd ||b||_1
+min_b  sum_i log(1 + exp(-y_i x_i'b)) + lmbd ||b||_1
 """
+
+from typing import ClassVar
 
 from benchopt import BaseSolver, safe_import_context
 
@@ -16,9 +18,9 @@ class Solver(BaseSolver):
 
     name = "mossp"
     install_cmd = "conda"
-    requirements = ["pip::mossp"]
+    requirements: ClassVar = ["pip::mossp"]
     sampling_strategy = stop_strategy = "tolerance"
-    parameters = {"method": ["auto"]}  # noqa: RUF012
+    parameters: ClassVar = {"method": ["auto"]}
     references = ("MoSSP: a momentum-based single-loop stochastic penalty method",)
 
     def skip(self, X, y, lmbd, **_):

@@ -1,7 +1,9 @@
 """mossp for benchopt's benchmark_mcp: goes into its folder `solvers` as mossp.py.
 
-    min_b  ||y - X b||^2 / (2 N) + sum_j MCP(b_j; lmbd, gamma)
+min_b  ||y - X b||^2 / (2 N) + sum_j MCP(b_j; lmbd, gamma)
 """
+
+from typing import ClassVar
 
 from benchopt import BaseSolver, safe_import_context
 
@@ -16,9 +18,9 @@ class Solver(BaseSolver):
 
     name = "mossp"
     install_cmd = "conda"
-    requirements = ["pip::mossp"]
+    requirements: ClassVar = ["pip::mossp"]
     sampling_strategy = stop_strategy = "tolerance"
-    parameters = {"method": ["auto"]}  # noqa: RUF012
+    parameters: ClassVar = {"method": ["auto"]}
     references = ("MoSSP: a momentum-based single-loop stochastic penalty method",)
 
     def set_objective(self, X, y, lmbd, gamma):

@@ -21,9 +21,12 @@ from benchmarks.peers import kkt, scoring
 from benchmarks.peers.asked import Asked, say
 from benchmarks.peers.environments import NotAvailable
 from benchmarks.peers.results import Row
-from benchmarks.peers.running import Peer, run as run_worker
+from benchmarks.peers.running import Peer
+from benchmarks.peers.running import run as run_worker
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "glm"))  # scripts there import one another
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[2] / "glm")
+)  # scripts there import one another
 
 import optimality
 import sets
@@ -82,7 +85,7 @@ def models(quick: bool) -> list[Model]:
 
 
 def run(asked: Asked) -> list[Row]:
-    given = models(asked.quick)
+    given = models(asked.quick)[: asked.problems]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = [folder / f"{k}.npz" for k in range(len(given))]

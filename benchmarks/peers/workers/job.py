@@ -1,7 +1,7 @@
 """What every worker does: imports, a first call, random trials, then one run a seed.
 
-Seconds are those of the processor, user and system, all threads counted, so that what else a machine
-does counts for nobody. Settings are drawn with a fixed seed; the trial with the least
+Seconds are those of the processor, user and system, all threads counted, so that what else a
+machine does counts for nobody. Settings are drawn with a fixed seed; the trial with the least
 
     objective + 100 violation
 
