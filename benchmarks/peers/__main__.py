@@ -28,8 +28,8 @@ def arguments() -> tuple[list[str], Asked, bool]:
                         help=f"an interpreter that has {', '.join(PACKAGES)} or all")  # fmt: skip
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--floor", type=float, default=1.0, help="seconds of a peer's run at least")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds of a run at most")
+    parser.add_argument("--floor", type=float, default=0.5, help="seconds of a peer's run at least")
+    parser.add_argument("--limit", type=float, default=20.0, help="seconds of a run at most")
     parser.add_argument("--jobs", type=int, default=2, help="workers side by side")
     parser.add_argument("--quick", action="store_true", help="few problems, to see that all runs")
     parser.add_argument("--problems", type=int, help="of a suite, the first ones; all if left out")

@@ -27,9 +27,9 @@ class Asked:
     environments: Environments
     trials: int = 20
     seeds: int = 5
-    floor: float = 1.0  # seconds that a peer's run has at least
+    floor: float = 0.5  # seconds that a peer's run has at least
     factor: float = 5.0  # times ours, if that is more
-    limit: float = 60.0  # seconds of a run that ends by itself
+    limit: float = 20.0  # seconds of a run that ends by itself
     jobs: int = 2  # workers side by side
     quick: bool = False
     problems: int | None = None  # at most so many of a suite, the first ones

@@ -2,8 +2,8 @@
 
 Sphere: ||x||^2 = 1. Quadratics: the 20 random equalities of the paper's Appendix D.3, which hold at
 a common point; australian has 14 variables, and with 20 equalities that point is alone. Starts are
-random unit vectors, one a seed. A peer's run has max(1 s, 5 times ours), a trial as much;
-SLSQP, trust-constr and PyGRANSO end by themselves, or are stopped.
+random unit vectors, one a seed. A peer's run has max(0.5 s, 5 times ours), a trial as much;
+SLSQP, trust-constr and PyGRANSO end by themselves, or are stopped after 20 s.
 """
 
 from __future__ import annotations

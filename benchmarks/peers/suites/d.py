@@ -3,8 +3,8 @@
 Five problems of every family (`families.py`), at most 10 variables and constraints. Noise is
 normal, relative to the gradient at the start, added to the gradient of f; values and constraints
 are exact. Everyone may use 3,000 gradients. Ours takes Hessian-vector products of samples besides,
-which its budget does not bound: each counts as two in its cost. Without noise a point is solved at a
-relative tolerance of 1e-6, with noise at 1e-2. The cost of a peer is the number
+which its budget does not bound: each counts as two in its cost. Without noise a point is solved at
+a relative tolerance of 1e-6, with noise at 1e-2. The cost of a peer is the number
 of gradients at which it first stood at a solved point, whether it knew or not; ours is what it used
 until it ended. cooper is tuned a family and noise, on a problem of its own, with 1,000 gradients a
 trial. A false success: a solver says that it succeeded, and the point is not solved, or the problem

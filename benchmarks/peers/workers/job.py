@@ -9,7 +9,7 @@ on all rows is run once for every seed, each from a start of its own. A job has
 
     trials, seeds   how many
     seconds         of a run whose end is the budget, and of a trial
-    limit           of a run that ends by itself
+    limit           of a run that ends by itself; after as much together, no other seed is run
     samples         instead of seconds: how many may be differentiated, in batches of 32
     trace           whether the run of the first seed notes points on its way
 """
@@ -131,7 +131,7 @@ def work(
         runs.append(solve(problem, best, 1 + seed, problem.starts[seed], clocked))
         seconds.append(clocked.spent())
         points += clocked.points
-        if ends_itself and seconds[-1] >= most:
+        if ends_itself and sum(seconds) >= most:
             break  # the others would only take as long
     write(answer_file, runs, seconds, points, first=first, imports=imports, tuning=tuning,
           settings=json.dumps(best), versions=versions(packages),
