@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mossp
-from benchmarks.peers import environments, kkt, ours, results, tables
+from benchmarks.peers import counted, environments, kkt, ours, results, running, scoring, tables
 from benchmarks.peers.results import Row
 from benchmarks.peers.statement import Statement, load, stated
 
@@ -86,6 +86,70 @@ def test_a_statement_survives_its_file(tmp_path):
     again = load(str(tmp_path / "p.npz"))
     for field in dataclasses.fields(given):
         assert np.array_equal(getattr(given, field.name), getattr(again, field.name))
+
+
+@pytest.mark.parametrize("penalty", ["l1", "mcp"])
+def test_the_two_judges_agree_without_constraints(penalty):
+    X, y = rows(40, 6, 0)
+    w = np.array([0.5, -0.01, 0.0, 0.0, 1.0, -0.3])
+    reg = mossp.L1(0.1) if penalty == "l1" else mossp.MCP(0.1, 3.0)
+    theirs = mossp.stationarity(mossp.Problem(mossp.losses.logistic, (X, y), reg), w)
+    assert kkt.separable(X, y, w, penalty, 0.1, 3.0) == pytest.approx(theirs, rel=1e-9)
+
+
+# Workers ----------------------------------------------------------------------------------------
+
+
+def test_a_worker_solves_a_statement_in_a_process_of_its_own(tmp_path):
+    """SLSQP, by the interpreter at hand: settings tuned, an answer a seed, judged a KKT point."""
+    given = stated("ball", *rows(40, 6, 0), np.eye(6)[:3], lam=0.05, Q=np.full((1, 6), 2.0),
+                   p=np.zeros((1, 6)), r=np.ones(1))  # fmt: skip
+    given.save(tmp_path / "ball.npz")
+    here = environments.Environments({"scipy": sys.executable})
+    job = {"trials": 3, "seeds": 2, "seconds": 5.0, "limit": 5.0}
+    answer = running.run(here, running.SLSQP, tmp_path / "ball.npz", job, tmp_path)
+    made = scoring.rows(given, ours.as_problem(given), "a", "SLSQP", answer, job)
+    assert len(made) == 2 and all(row.converged and row.said == "yes" for row in made)
+    assert made[0].versions.startswith("scipy ")
+    with pytest.raises(environments.NotAvailable):  # a peer that is not there
+        running.run(
+            here, running.Peer("none", "scipy", "none"), tmp_path / "ball.npz", job, tmp_path
+        )
+
+
+def test_a_problem_behind_a_pipe_is_solved_and_judged():
+    pytest.importorskip("matplotlib", reason="the suite draws profiles")
+    from benchmarks.peers import families
+    from benchmarks.peers.suites import d
+
+    case = families.drawn("halfspaces-mcp", 0)
+    problem = families.Evaluated(case, 0.0, 0)
+    with d.Pipe(sys.executable, "remote_scipy", "SLSQP") as pipe:
+        found = pipe.run(problem, 500)
+        again = pipe.run(families.Evaluated(case, 0.0, 0), 3)  # stopped, and the worker lives on
+    assert found["said"] and again["said"] is None and again["gradients"] == 3
+    assert families.verdict(case, found["end"], 0.0)[0]
+    assert not families.verdict(case, found["end"] + 0.05, 0.0)[0]
+    infeasible = families.drawn("infeasible-planes", 0)
+    assert not families.verdict(infeasible, np.zeros(5), 0.1)[0]
+
+
+def test_false_successes_are_counted():
+    def made(solver, seed, **more):
+        return Row("d", "planes, noise 0.1", solver, seed, passes=10.0, **more)
+
+    text = counted.table([
+        made("mossp", 0, converged=True, said="yes", note=counted.SOLVABLE),
+        made("mossp", 1, said="no", note=counted.NOT),
+        made("bold", 0, said="yes", note=counted.SOLVABLE),
+        made("bold", 1, said="yes", note=counted.NOT),
+        made("mute", 0, converged=True, note=counted.SOLVABLE),
+    ])  # fmt: skip
+    cells = {line.split("|")[2].strip(): line.split("|")[3:9] for line in text.splitlines()}
+    cells = {solver: [cell.strip() for cell in row] for solver, row in cells.items()}
+    assert cells["mossp"] == ["**1**", "1", "1", "0", "10", ""]
+    assert cells["bold"][:4] == ["0", "1", "2", "2"]
+    assert cells["mute"][2:4] == ["N/A", "N/A"]
 
 
 # Results and tables -----------------------------------------------------------------------------

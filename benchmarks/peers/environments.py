@@ -6,6 +6,7 @@ One that cannot be made gives a reason and never stops the others.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import subprocess
 import sys
@@ -100,6 +101,14 @@ def constraint(folder: Path) -> Path:
     path = folder / "constraint.txt"
     path.write_text(TORCH + "\n")
     return path
+
+
+@functools.cache
+def version(python: str, package: str) -> str:
+    """The name and the version of what an interpreter has, "" where it does not say."""
+    asked = f"import importlib.metadata as m; print('{package}', m.version('{package}'))"
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def last_line(error: Exception) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.peers import counted, figures, scoring
 from benchmarks.peers.asked import Asked
-from benchmarks.peers.environments import ROOT, NotAvailable, last_line
+from benchmarks.peers.environments import ROOT, NotAvailable, last_line, version
 from benchmarks.peers.families import NAMES, Evaluated, drawn, verdict
 from benchmarks.peers.results import Row
 from benchmarks.peers.running import ONE_THREAD
@@ -40,6 +40,7 @@ PEERS = {
     "trust-constr": ("scipy", "remote_scipy", "trust-constr"),
     "cooper": ("cooper", "remote_cooper"),
 }
+PACKAGE = {"SLSQP": "scipy", "trust-constr": "scipy", "cooper": "cooper-optim"}
 RANGES = {
     "optimizer": one_of(["SGD", "Adam"]), "lr": log_uniform(1e-4, 0.3),
     "decay": log_uniform(1e-3, 1.0), "dual_lr": log_uniform(1e-3, 10.0),
@@ -64,10 +65,11 @@ class Pipe:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
         self.process.kill()
         self.process.wait()
+        for end in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with contextlib.suppress(OSError):
+                end.close()
 
     def run(self, problem: Evaluated, gradients: int, **more: Any) -> dict[str, Any]:
         """{end, said, gradients, points}: some of the points that were asked for."""
@@ -111,9 +113,11 @@ def entered(asked: Asked, family: str, noise: float, solver: str, numbers: int) 
     name = f"{family}, noise {noise:g}"
     try:
         if solver == "mossp":
-            answers, versions = ours(family, noise, numbers), "mossp " + own_version()
+            answers, versions = ours(family, noise, numbers), version(sys.executable, "mossp")
         else:
-            answers, versions = theirs(asked, family, noise, solver, numbers), ""
+            python = asked.environments.python(PEERS[solver][0])
+            answers = theirs(asked, python, family, noise, solver, numbers)
+            versions = version(python, PACKAGE[solver])
     except NotAvailable as reason:
         print(f"  {name}: {solver}: N/A: {reason}", flush=True)
         return [scoring.missing("d", name, solver, reason, **asked.stamp)]
@@ -125,12 +129,6 @@ def entered(asked: Asked, family: str, noise: float, solver: str, numbers: int) 
     print(f"  {name}: {solver}: solved {sum(row.converged for row in rows)}, said {said}, of "
           f"{len(rows)}", flush=True)  # fmt: skip
     return rows
-
-
-def own_version() -> str:
-    import mossp
-
-    return mossp.__version__
 
 
 def ours(family: str, noise: float, numbers: int) -> list[dict[str, Any]]:
@@ -146,10 +144,9 @@ def ours(family: str, noise: float, numbers: int) -> list[dict[str, Any]]:
 
 
 def theirs(
-    asked: Asked, family: str, noise: float, solver: str, numbers: int
+    asked: Asked, python: str, family: str, noise: float, solver: str, numbers: int
 ) -> list[dict[str, Any]]:
-    environment, *worker = PEERS[solver]
-    with Pipe(asked.environments.python(environment), *worker) as pipe:
+    with Pipe(python, *PEERS[solver][1:]) as pipe:
         more: dict[str, Any] = {}
         if solver == "cooper":
             more["settings"] = tuned(pipe, family, noise, asked.trials)
