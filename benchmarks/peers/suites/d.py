@@ -84,7 +84,7 @@ class Pipe:
                 return {"end": np.array(asked["end"]), "said": asked["said"], "gradients": count,
                         "points": points}  # fmt: skip
             x = np.array(asked["x"])
-            if count >= gradients:
+            if count >= gradients or not np.isfinite(x).all():
                 self.process.stdin.write("stop\n")
                 return {"end": x, "said": None, "gradients": count, "points": points}
             count += 1

@@ -32,10 +32,13 @@ class Oracle:
     def __call__(self, x: np.ndarray) -> dict[str, Any]:
         """The same point twice is asked for once: SciPy wants c and J one after the other."""
         if self._last[0] != x.tobytes():
-            answer = self.ask({"x": [float(v) for v in x]})
-            found = {k: np.array(v, float) for k, v in answer.items()}
-            self._last = x.tobytes(), found
+            self._last = x.tobytes(), self.anew(x)
         return self._last[1]
+
+    def anew(self, x: np.ndarray) -> dict[str, Any]:
+        """With noise of its own, at the same point too."""
+        answer = self.ask({"x": [float(v) for v in x]})
+        return {k: np.array(v, float) for k, v in answer.items()}
 
     @staticmethod
     def ask(what: dict[str, Any]) -> dict[str, Any]:

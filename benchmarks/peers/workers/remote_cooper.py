@@ -56,7 +56,7 @@ def solve(oracle: Oracle) -> None:
                 self.below = constraint(kinds.INEQUALITY, m - m_E)
 
         def compute_cmp_state(self):
-            at = {k: torch.from_numpy(v) for k, v in oracle(x.detach().numpy().copy()).items()}
+            at = {k: torch.from_numpy(v) for k, v in oracle.anew(x.detach().numpy()).items()}
             slope = (at["gradient"] + at["subgradient"])[None]
             F = Through.apply(x, (at["f"] + at["penalty"]).reshape(1), slope)[0]
             c = Through.apply(x, at["c"], at["J"])
