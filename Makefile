@@ -5,6 +5,7 @@
 #   make lint    ruff, mypy, order of imports      make bench   measure the speed
 #   make docs    the pages, in docs/build/html     make examples   run the examples
 #   make attack  hostile problems, files and arguments, kills: half an hour; ATTACK=0.1 a tenth
+#   make compare   ours and other packages, each in an environment of its own: an hour; SUITE=a one suite
 #   make package  wheel and sdist, checked and tried in a clean environment
 #   make matrix  the quick tests on every Python that is here
 #   make clean   remove .venv, caches and reports
@@ -18,12 +19,14 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable
 
 DOCS_ARGS ?=
+SUITE ?=
+COMPARE_ARGS ?=
 
 # Steps, whole solves, certificates and estimators, compiled with every optimisation.
 OPTIMIZED := $(addprefix tests/,methods/test_mossp.py solving/test_solve.py \
   certificates/test_certificate.py test_estimators.py)
 
-.PHONY: run test test-fast test-optimized lint bench docs examples attack package matrix clean
+.PHONY: run test test-fast test-optimized lint bench compare docs examples attack package matrix clean
 
 run: $(VENV)/.installed-cli
 	@$(BIN)/mossp solve $(RUN_ARGS)
@@ -46,6 +49,11 @@ lint: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-bench
 	@$(BIN)/python benchmarks/speed.py
+
+# results.csv and figures in benchmarks/peers, tables in docs/compared.md. MOSSP_DATA is a folder with a9a,
+# phishing and australian; PEERS_PYTHON an interpreter that has all peers, if there is one.
+compare: $(VENV)/.installed-cli
+	@$(BIN)/python -m benchmarks.peers $(SUITE) $(COMPARE_ARGS)
 
 # Warnings are errors. DOCS_ARGS="-D plot_gallery=0" leaves the examples out.
 docs: $(VENV)/.installed-docs

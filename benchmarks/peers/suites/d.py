@@ -1,0 +1,205 @@
+"""Noisy nonlinear programmes: families of tests/adversarial, gradient noise 0, 0.01 and 0.1.
+
+Five problems of every family (`families.py`), at most 10 variables and constraints. Noise is
+normal, relative to the gradient at the start, added to the gradient of f; values and constraints
+are exact. Everyone may use 3,000 gradients. Ours takes Hessian-vector products of samples besides,
+which its budget does not bound: each counts as two in its cost. Without noise a point is solved at
+a relative tolerance of 1e-6, with noise at 1e-2. The cost of a peer is the number
+of gradients at which it first stood at a solved point, whether it knew or not; ours is what it used
+until it ended. cooper is tuned a family and noise, on a problem of its own, with 1,000 gradients a
+trial. A false success: a solver says that it succeeded, and the point is not solved, or the problem
+has no answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers import counted, figures, scoring
+from benchmarks.peers.asked import Asked
+from benchmarks.peers.environments import ROOT, NotAvailable, last_line, version
+from benchmarks.peers.families import NAMES, Evaluated, drawn, verdict
+from benchmarks.peers.results import Row
+from benchmarks.peers.running import ONE_THREAD
+from benchmarks.peers.workers.job import log_uniform, one_of
+from tests.adversarial.families import Expect
+
+NOISES = (0.0, 0.01, 0.1)
+GRADIENTS = 3_000
+TRIAL = 1_000
+TUNED_ON = 99  # the number of the problem
+PEERS = {
+    "SLSQP": ("scipy", "remote_scipy", "SLSQP"),
+    "trust-constr": ("scipy", "remote_scipy", "trust-constr"),
+    "cooper": ("cooper", "remote_cooper"),
+}
+PACKAGE = {"SLSQP": "scipy", "trust-constr": "scipy", "cooper": "cooper-optim"}
+RANGES = {
+    "optimizer": one_of(["SGD", "Adam"]), "lr": log_uniform(1e-4, 0.3),
+    "decay": log_uniform(1e-3, 1.0), "dual_lr": log_uniform(1e-3, 10.0),
+    "penalty": one_of([0.0, 0.1, 1.0, 10.0, 100.0]),
+}  # fmt: skip
+SPACING = 1.15  # points are judged at counts that grow by this
+
+
+class Pipe:
+    """A worker of a peer that is told the oracle's answers, run by run."""
+
+    def __init__(self, python: str, worker: str, *said: str) -> None:
+        command = [python, "-W", "ignore", "-m", f"benchmarks.peers.workers.{worker}", *said]
+        environment = {**os.environ, **ONE_THREAD}
+        environment.pop("PYTHONPATH", None)
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+
+    def __enter__(self) -> Pipe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for end in (self.process.stdin, self.process.stdout, self.process.stderr):
+            with contextlib.suppress(OSError):
+                end.close()
+
+    def run(self, problem: Evaluated, gradients: int, **more: Any) -> dict[str, Any]:
+        """{end, said, gradients, points}: some of the points that were asked for."""
+        self.tell({**problem.stated(), "gradients": gradients, **more})
+        count, points, x = 0, [], problem.case.x0
+        while True:
+            line = self.process.stdout.readline()
+            if not line:
+                raise NotAvailable(last_line(RuntimeError(self.process.stderr.read())))
+            asked = json.loads(line)
+            if "end" in asked:
+                return {"end": np.array(asked["end"]), "said": asked["said"], "gradients": count,
+                        "points": points}  # fmt: skip
+            x = np.array(asked["x"])
+            if count >= gradients or not np.isfinite(x).all():
+                self.process.stdin.write("stop\n")
+                return {"end": x, "said": None, "gradients": count, "points": points}
+            count += 1
+            if not points or count >= SPACING * points[-1][0]:
+                points.append((count, x))
+            self.tell(problem(x))
+
+    def tell(self, what: dict[str, Any]) -> None:
+        self.process.stdin.write(json.dumps(what) + "\n")
+
+
+def run(asked: Asked) -> list[Row]:
+    families = NAMES[: 3 if asked.quick else asked.problems]
+    numbers = asked.seeds
+    tasks = [
+        lambda f=family, e=noise, s=solver: entered(asked, f, e, s, numbers)
+        for noise in NOISES for solver in ("mossp", *PEERS) for family in families
+    ]  # fmt: skip
+    rows = [row for found in asked.each(tasks) for row in found]
+    figures.profiles(costs(rows), "profiles", "Nonlinear programmes with noisy gradients",
+                     "gradients")  # fmt: skip
+    return rows
+
+
+def entered(asked: Asked, family: str, noise: float, solver: str, numbers: int) -> list[Row]:
+    name = f"{family}, noise {noise:g}"
+    try:
+        if solver == "mossp":
+            answers, versions = ours(family, noise, numbers), version(sys.executable, "mossp")
+        else:
+            python = asked.environments.python(PEERS[solver][0])
+            answers = theirs(asked, python, family, noise, solver, numbers)
+            versions = version(python, PACKAGE[solver])
+    except NotAvailable as reason:
+        print(f"  {name}: {solver}: N/A: {reason}", flush=True)
+        return [scoring.missing("d", name, solver, reason, **asked.stamp)]
+    rows = [
+        judged(name, family, noise, solver, number, answer, asked, versions)
+        for number, answer in enumerate(answers)
+    ]
+    said = sum(row.said == "yes" for row in rows)
+    print(f"  {name}: {solver}: solved {sum(row.converged for row in rows)}, said {said}, of "
+          f"{len(rows)}", flush=True)  # fmt: skip
+    return rows
+
+
+def ours(family: str, noise: float, numbers: int) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "benchmarks.peers.workers.ours_families", family, str(noise),
+               str(numbers), str(GRADIENTS)]  # fmt: skip
+    environment = {**os.environ, **ONE_THREAD, "MOSSP_CACHE": "off"}
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=True, text=True,
+                              capture_output=True, timeout=1800)  # fmt: skip
+    except (subprocess.SubprocessError, OSError) as error:
+        raise NotAvailable(last_line(error)) from None
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def theirs(
+    asked: Asked, python: str, family: str, noise: float, solver: str, numbers: int
+) -> list[dict[str, Any]]:
+    with Pipe(python, *PEERS[solver][1:]) as pipe:
+        more: dict[str, Any] = {}
+        if solver == "cooper":
+            more["settings"] = tuned(pipe, family, noise, asked.trials)
+        return [
+            pipe.run(Evaluated(drawn(family, number), noise, number), GRADIENTS, **more)
+            for number in range(numbers)
+        ]
+
+
+def tuned(pipe: Pipe, family: str, noise: float, trials: int) -> dict[str, Any]:
+    """Of random settings those whose last point has the least merit."""
+    rng, best, least = np.random.default_rng(0), {}, np.inf
+    for _ in range(trials):
+        settings = {name: draw(rng) for name, draw in RANGES.items()}
+        problem = Evaluated(drawn(family, TUNED_ON), noise, TUNED_ON)
+        merit = problem.merit(pipe.run(problem, TRIAL, settings=settings)["end"])
+        if merit < least or not best:
+            best, least = settings, merit
+    return best
+
+
+def judged(
+    name: str, family: str, noise: float, solver: str, number: int, answer: dict[str, Any],
+    asked: Asked, versions: str,
+) -> Row:  # fmt: skip
+    case, end = drawn(family, number), np.array(answer["end"])
+    solved, criticality, violation = verdict(case, end, noise)
+    cost = float(answer["gradients"])
+    for count, x in answer.get("points", []):
+        if solved and verdict(case, x, noise)[0]:
+            cost = min(cost, float(count))
+            break
+    has_answer = case.expect is Expect.HONEST
+    return Row(
+        "d", name, solver, number, float(case.reference.f(end.astype(np.longdouble)).value),
+        violation, kkt_independent=criticality, seconds=answer.get("seconds", np.nan),
+        import_seconds=answer.get("imports", np.nan), converged=solved,
+        said={True: "yes", False: "no", None: ""}[answer["said"]], passes=cost,
+        trials=asked.trials if solver == "cooper" else 0, budget=f"{GRADIENTS} gradients",
+        note=counted.SOLVABLE if has_answer else counted.NOT, versions=versions, **asked.stamp,
+    )  # fmt: skip
+
+
+def costs(rows: list[Row]) -> dict[str, dict[str, np.ndarray]]:
+    """Panel -> solver -> cost of every problem that has an answer."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if row.note == counted.SOLVABLE:
+            panel = "noise " + row.problem.rpartition("noise ")[2]
+            cost = row.passes if row.converged else np.inf
+            found.setdefault(panel, {}).setdefault(row.solver, []).append(cost)
+    whole = max((len(c) for by in found.values() for c in by.values()), default=0)
+    return {
+        panel: {solver: np.array(c) for solver, c in by.items() if len(c) == whole}
+        for panel, by in found.items()
+    }
