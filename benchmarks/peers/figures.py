@@ -92,7 +92,7 @@ def profiles(costs: dict[str, dict[str, np.ndarray]], name: str, title: str, uni
         least = np.min(list(by_solver.values()), axis=0)
         for solver, cost in by_solver.items():
             ratio = np.sort(
-                np.where(np.isfinite(cost), cost / np.where(least > 0, least, 1), np.inf)
+                [c / l if np.isfinite(c) else np.inf for c, l in zip(cost, least, strict=True)]
             )
             solved = ratio[np.isfinite(ratio)]
             share = np.arange(1, len(solved) + 1) / max(len(cost), 1)
@@ -119,3 +119,13 @@ def save(figure: Any, name: str) -> None:
     figure.tight_layout()
     figure.savefig(FOLDER / f"{name}.png", dpi=110)
     plt.close(figure)
+    shrink(FOLDER / f"{name}.png")
+
+
+def shrink(path: Path) -> None:
+    """Lines and letters need few colours: a third of the bytes."""
+    from PIL import Image  # comes with matplotlib
+
+    with Image.open(path) as image:
+        few = image.convert("RGB").quantize(64)
+    few.save(path, optimize=True)
