@@ -50,12 +50,13 @@ def main() -> None:
     for suite in suites:
         module, began = importlib.import_module(f"benchmarks.peers.suites.{suite}"), time.time()
         print(f"suite {suite}: {module.__doc__.splitlines()[0]}", flush=True)
-        rows = module.run(asked)
+        outcome = module.run(asked)
         print(f"suite {suite}: {(time.time() - began) / 60:.1f} minutes", flush=True)
         if quick:
-            print(tables.table(rows))
+            print(tables.table(outcome.rows))
         else:
-            results.replace(suite, rows)
+            results.replace(suite, outcome.rows)
+            outcome.draw()
     if not quick:
         tables.write(results.read())
 

@@ -46,6 +46,14 @@ class Asked:
 
 
 @dataclasses.dataclass
+class Outcome:
+    """What a suite returns: rows, which are written first, and a figure to draw after that."""
+
+    rows: list[Row]
+    draw: Callable[[], None] = lambda: None
+
+
+@dataclasses.dataclass
 class Compared:
     """Rows, and the answers that a figure may be made from."""
 

@@ -25,6 +25,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "SLSQP": {"color": "#D55E00"},
     "trust-constr": {"color": "#CC79A7"},
 }
+FAR = 1e5  # times the least cost, where profiles end
 Answers = dict[tuple[str, str], dict[str, Any]]
 Curve = dict[str, np.ndarray]
 
@@ -63,7 +64,7 @@ def trajectories(given: Statement, answers: Answers) -> None:
         draw(axis, found, "passes", what)
         axis.set_xlabel("passes over the data")
     label(pair[:, None])
-    pair[0].legend(fontsize=8, loc="lower left")
+    pair[0].legend(fontsize=7, loc="lower right", ncols=2)
     save(figure, "front")
 
 
@@ -92,14 +93,14 @@ def profiles(costs: dict[str, dict[str, np.ndarray]], name: str, title: str, uni
         least = np.min(list(by_solver.values()), axis=0)
         for solver, cost in by_solver.items():
             ratio = np.sort(
-                np.where(np.isfinite(cost), cost / np.where(least > 0, least, 1), np.inf)
+                [c / l if np.isfinite(c) else np.inf for c, l in zip(cost, least, strict=True)]
             )
             solved = ratio[np.isfinite(ratio)]
             share = np.arange(1, len(solved) + 1) / max(len(cost), 1)
-            axis.step(np.r_[1, solved, 1e4], np.r_[0, share, share[-1:] if len(share) else 0],
+            axis.step(np.r_[1, solved, FAR], np.r_[0, share, share[-1:] if len(share) else 0],
                       where="post", label=solver, **plain(solver))  # fmt: skip
         axis.set_xscale("log")
-        axis.set_xlim(1, 1e4)
+        axis.set_xlim(1, FAR)
         axis.set_ylim(0, 1.02)
         axis.set_title(panel, fontsize=10)
         axis.set_xlabel(f"{unit}, times the least", fontsize=9)
@@ -119,3 +120,13 @@ def save(figure: Any, name: str) -> None:
     figure.tight_layout()
     figure.savefig(FOLDER / f"{name}.png", dpi=110)
     plt.close(figure)
+    shrink(FOLDER / f"{name}.png")
+
+
+def shrink(path: Path) -> None:
+    """Lines and letters need few colours: a third of the bytes."""
+    from PIL import Image  # comes with matplotlib
+
+    with Image.open(path) as image:
+        few = image.convert("RGB").quantize(64)
+    few.save(path, optimize=True)

@@ -1,1 +1,1 @@
-"""The suites: each has `run(asked) -> rows` and says in its docstring what is compared, and how."""
+"""The suites: each has `run(asked) -> Outcome`; its docstring says what is compared, and how."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.peers import data, figures
-from benchmarks.peers.asked import Asked, Job, compare
-from benchmarks.peers.results import Row
+from benchmarks.peers.asked import Asked, Job, Outcome, compare
 from benchmarks.peers.running import COOPER, GRANSO, SLSQP, SSL_ALM, TRUST
 from benchmarks.peers.statement import Statement, stated
 
@@ -37,14 +36,17 @@ def problems(asked: Asked) -> list[Statement]:
     return found
 
 
-def run(asked: Asked) -> list[Row]:
+def run(asked: Asked) -> Outcome:
     def job(given: Statement, ours: float) -> Job:
         seconds = max(asked.floor, asked.factor * ours) if np.isfinite(ours) else asked.floor
         return asked.job(seconds, trace=given.name == SHOWN)
 
     given = problems(asked)
     found = compare(asked, "a", given, lambda _: PEERS, job)
-    shown = [problem for problem in given if problem.name == SHOWN]
-    if shown:
-        figures.trajectories(shown[0], found.answers)
-    return found.rows
+
+    def draw() -> None:
+        for problem in given:
+            if problem.name == SHOWN:
+                figures.trajectories(problem, found.answers)
+
+    return Outcome(found.rows, draw)

@@ -21,7 +21,7 @@ import numpy as np
 
 import mossp
 from benchmarks.peers import data, scoring
-from benchmarks.peers.asked import Asked, Job, compare
+from benchmarks.peers.asked import Asked, Job, Outcome, compare
 from benchmarks.peers.results import Row
 from benchmarks.peers.running import COOPER, FAIRLEARN, OURS, PBM, SSL_ALM, Peer
 from benchmarks.peers.statement import Statement, stated
@@ -64,7 +64,7 @@ def endless(given: list[Statement]) -> list[Statement]:
     ]  # fmt: skip
 
 
-def run(asked: Asked) -> list[Row]:
+def run(asked: Asked) -> Outcome:
     given = problems(asked)
 
     def peers(problem: Statement) -> list[Peer]:
@@ -82,7 +82,7 @@ def run(asked: Asked) -> list[Row]:
     found += compare(
         asked, "b", noisy, lambda _: [COOPER, SSL_ALM, PBM], by_samples, BY_SAMPLES
     ).rows  # fmt: skip
-    return found
+    return Outcome(found)
 
 
 def judged(

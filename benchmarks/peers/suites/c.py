@@ -18,7 +18,7 @@ import scipy.sparse
 
 import mossp
 from benchmarks.peers import kkt, scoring
-from benchmarks.peers.asked import Asked, say
+from benchmarks.peers.asked import Asked, Outcome, say
 from benchmarks.peers.environments import NotAvailable
 from benchmarks.peers.results import Row
 from benchmarks.peers.running import Peer
@@ -84,7 +84,7 @@ def models(quick: bool) -> list[Model]:
     return found
 
 
-def run(asked: Asked) -> list[Row]:
+def run(asked: Asked) -> Outcome:
     given = models(asked.quick)[: asked.problems]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -95,7 +95,7 @@ def run(asked: Asked) -> list[Row]:
             lambda m=model, p=path, s=peer: entered(asked, m, p, s, folder)
             for model, path in zip(given, files, strict=True) for peer in PEERS[model.penalty]
         ]  # fmt: skip
-        return [row for rows in asked.each(tasks) for row in rows]
+        return Outcome([row for rows in asked.each(tasks) for row in rows])
 
 
 def entered(asked: Asked, model: Model, path: Path, peer: Peer, folder: Path) -> list[Row]:

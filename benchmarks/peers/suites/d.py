@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers import counted, figures, scoring
-from benchmarks.peers.asked import Asked
+from benchmarks.peers.asked import Asked, Outcome
 from benchmarks.peers.environments import ROOT, NotAvailable, last_line, version
 from benchmarks.peers.families import NAMES, Evaluated, drawn, verdict
 from benchmarks.peers.results import Row
@@ -96,7 +96,7 @@ class Pipe:
         self.process.stdin.write(json.dumps(what) + "\n")
 
 
-def run(asked: Asked) -> list[Row]:
+def run(asked: Asked) -> Outcome:
     families = NAMES[: 3 if asked.quick else asked.problems]
     numbers = asked.seeds
     tasks = [
@@ -104,9 +104,12 @@ def run(asked: Asked) -> list[Row]:
         for noise in NOISES for solver in ("mossp", *PEERS) for family in families
     ]  # fmt: skip
     rows = [row for found in asked.each(tasks) for row in found]
-    figures.profiles(costs(rows), "profiles", "Nonlinear programmes with noisy gradients",
-                     "gradients")  # fmt: skip
-    return rows
+
+    def draw() -> None:
+        title = "Nonlinear programmes with noisy gradients"
+        figures.profiles(costs(rows), "profiles", title, "gradients")
+
+    return Outcome(rows, draw)
 
 
 def entered(asked: Asked, family: str, noise: float, solver: str, numbers: int) -> list[Row]:

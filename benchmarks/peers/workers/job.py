@@ -5,7 +5,8 @@ machine does counts for nobody. Settings are drawn with a fixed seed; the trial 
 
     objective + 100 violation
 
-on all rows is run once for every seed, each from a start of its own. A job has
+on all rows, the fastest of those that agree in it, is run once for every seed, each from a start of
+its own. A job has
 
     trials, seeds   how many
     seconds         of a run whose end is the budget, and of a trial
@@ -30,6 +31,7 @@ import numpy as np
 from benchmarks.peers.statement import Statement, load
 
 BIG = 100.0
+EQUAL = 1e-8  # relative: merits that are closer are equal
 BATCH = 32  # where samples are counted
 Settings = dict[str, Any]
 Draw = Callable[[np.random.Generator], Any]
@@ -94,6 +96,13 @@ def merit(problem: Statement, run: Run) -> float:
     return float(value) if np.isfinite(value) else np.inf
 
 
+def best_of(tried: list[tuple[float, float, Settings]]) -> Settings:
+    """Of (merit, seconds, settings) the least merit; of those that equal it, the fastest."""
+    least = min(value for value, *_ in tried)
+    equal = [t for t in tried if t[0] <= least + EQUAL * max(1.0, abs(least))]
+    return min(equal or tried, key=lambda t: t[1])[2]
+
+
 def work(
     packages: list[str], ranges: dict[str, Draw], solve: Solve, ends_itself: bool,
     worth: Callable[[Statement, Run], float] = merit, deterministic: bool = False,
@@ -118,11 +127,12 @@ def work(
     began = clock()
     solve(problem, drawn[0], 0, tuned_on, budget(most))
     first = clock() - began
-    best, least, began = drawn[0], np.inf, clock()
+    began, tried = clock(), []
     for settings in drawn if len(drawn) > 1 else []:
-        value = worth(problem, solve(problem, settings, 0, tuned_on, budget(asked["seconds"])))
-        if value < least:
-            best, least = settings, value
+        clocked = budget(asked["seconds"])
+        value = worth(problem, solve(problem, settings, 0, tuned_on, clocked))
+        tried.append((value, clocked.spent(), settings))
+    best = best_of(tried) if tried else drawn[0]
     tuning = clock() - began
     runs, seconds, points = [], [], []
     for seed in range(1 if deterministic else asked["seeds"]):
