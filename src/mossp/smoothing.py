@@ -156,7 +156,7 @@ def positive_part(t: Array, delta: Any = 0.0) -> Array:
 
 
 def absolute(t: Array, delta: Any = 0.0) -> Array:
-    """|t|, or (t^2 + delta^2)^{1/2}.
+    """The absolute value of t, or (t^2 + delta^2)^{1/2}.
 
     Examples
     --------
