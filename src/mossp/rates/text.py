@@ -75,8 +75,8 @@ def parse(text: str) -> Bound:
     ----------
     text : str
         As in "fpr <= 0.05", "tpr[sex=F] >= 0.8",
-        `"|selection[sex=F] - selection[sex=M]| <= 0.02"`, "0.2 <= selection <= 0.4", "tpr[virginica] = 0.9" or "mean loss['marital status'=single]
-        <= 0.4".
+        `"|selection[sex=F] - selection[sex=M]| <= 0.02"`, "0.2 <= selection <= 0.4",
+        "tpr[virginica] = 0.9" or "mean loss['marital status'=single] <= 0.4".
 
     Returns
     -------
