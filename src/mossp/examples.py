@@ -129,7 +129,7 @@ def screened_without() -> list[Screened]:
     rows, y, _ = _standardised()
     models = {
         "LogisticRegression()": LogisticRegression(),
-        "the same with l1, C = 0.06": LogisticRegression(
+        "with l1, C = 0.06": LogisticRegression(
             l1_ratio=1.0, solver="liblinear", C=0.06, intercept_scaling=100.0, random_state=0
         ),
     }

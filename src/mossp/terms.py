@@ -87,7 +87,7 @@ class Terms(eqx.Module):
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The first and the last but one place of each term in c."""
+        """Of each term, its first place in c and the first one after it."""
         ends = np.cumsum([0, *(term.size for term in self.terms)]).tolist()
         return list(itertools.pairwise(ends))
 

@@ -90,10 +90,10 @@ class Landscape:
 
 
 def test_it_goes_on_as_long_as_F_falls(monkeypatch):
-    one = Landscape({1.0: 5.0, 0.25: 4.0, 0.1: 3.0, 0.03: 3.5})
-    assert one.walk(monkeypatch) == (True, 3.0) and one.tried == [1.0, 0.25, 0.1, 0.03]
-    down = Landscape({1.0: 5.0, 0.25: 4.0, 0.1: 3.0, 0.03: 2.0, 0.01: 1.0})
-    assert down.walk(monkeypatch) == (True, 1.0)
+    one = Landscape({1.0: 5.0, 0.25: 4.0, 0.1: 4.5})
+    assert one.walk(monkeypatch) == (True, 4.0) and one.tried == [1.0, 0.25, 0.1]
+    down = Landscape({1.0: 5.0, 0.25: 4.0, 0.1: 3.0})
+    assert down.walk(monkeypatch) == (False, 3.0)
 
 
 def test_a_first_step_up_is_checked_half_way(monkeypatch):

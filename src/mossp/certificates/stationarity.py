@@ -97,7 +97,7 @@ def shortest_residual(
     An inequality with c_I >= -near may have a multiplier. `estimates` are c and J where a caller
     knows them better than the oracles do.
     """
-    is_equality = np.asarray(oracles.is_equality)
+    is_equality = oracles.is_equality
     if estimates is None:
         _, rows, J = linearized_on(oracles, x, lambda c: is_equality | (c >= -near))
     else:

@@ -1,6 +1,6 @@
 """Critical points from answers without -g, which is what makes a problem not convex.
 
-    min f + p h,    p = 1, 1/4, 1/10, ...
+    min f + p h,    p = 1, 1/4, 1/10
 
 has one minimum. h alone shrinks more than h - g does: the smaller its part p, the more entries it
 leaves. Newton's method on f + h - g leads from each of these minima to a critical point, and as a
@@ -21,7 +21,7 @@ from mossp.oracles import Oracles
 Newton = Callable[..., Polished]  # newton(oracles, x, tol=None)
 
 LIKELY = 0.25  # the part that leads to the best critical point more often than any other
-WEAKER = (LIKELY, 0.1, 0.03, 0.01)  # parts of h after all of it
+WEAKER = (LIKELY, 0.1)  # parts of h after all of it: further ones cost more than steps do
 HALF_WAY = 0.5  # from all of it to the first of these
 ROUGH = 1e-4  # the tolerance of answers without -g: that of a start
 LOWER = 1e-9  # relative: ends whose F differ by less are one
@@ -61,11 +61,12 @@ class Walk:
         for i, part in enumerate(WEAKER):
             before = self.best
             if before is not None and self.endless(before):
-                break  # F is the lower, the further the way: it says nothing
+                return self._trusted(x)  # F is the lower, the further the way: it says nothing
             x = self._from(part, x)
             if before is not None and self.best is before:
                 return self._trusted(x) and (i > 0 or self._falls_to_all(first))
-        return self._trusted(x)
+        last = self.best  # where F still falls, nothing is settled, unless it falls to infinity
+        return last is not None and self.endless(last) and self._trusted(x)
 
     def _falls_to_all(self, x: np.ndarray) -> bool:
         """Whether F is no lower half way to the first part, where that has led up from p = 1."""
