@@ -51,7 +51,7 @@ html_show_sourcelink = False
 # One level of pages needs no tree beside it; the reference and the gallery have one.
 ALONE = (
     "index tutorial certificate faq estimators command-line data-constraints torch exact extending "
-    "regularizers methods paper reproduce compared"
+    "regularizers methods paper reproduce compared concave scale reliability architecture"
 )
 html_sidebars: dict[str, list[str]] = {name: [] for name in ALONE.split()}
 html_theme_options = {
