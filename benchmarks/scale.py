@@ -4,7 +4,7 @@
     python benchmarks/scale.py parquet /tmp/big 6    # a file of so many GB, made and removed there
     python benchmarks/scale.py rows /tmp/big         # 1e7 x 50 in float32
     python benchmarks/scale.py shards [passes]       # 1, 2, 4 devices; 1, 2, 4 processes
-    python benchmarks/scale.py kills 20              # kill -9 of one of two processes
+    python benchmarks/scale.py kills 20 [seed]       # kill -9 of one of two processes
 
 Files are made under the folder that is named, after a look at the space there, and removed.
 Processes speak to each other on 127.0.0.1 only.
@@ -320,8 +320,8 @@ def shards(only: str = "") -> None:
               f"peak RSS {', '.join(memory)} GB", flush=True)  # fmt: skip
 
 
-def kills(times: str) -> None:
-    rng, waits, said_so, resumed = np.random.default_rng(0), [], 0, []
+def kills(times: str, seed: str = "0") -> None:
+    rng, waits, said_so, resumed = np.random.default_rng(int(seed)), [], 0, []
     for turn in range(int(times)):
         with tempfile.TemporaryDirectory() as folder:
             jobs = started(folder, 2, 80_000, checkpoint=f"{folder}/run.npz")

@@ -18,11 +18,12 @@ from mossp.app.features import Features
 from mossp.app.fitting.request import Request
 from mossp.app.model import Model
 from mossp.app.standardization import moments, sparse_moments
-from mossp.app.streaming import blocks, learning, memory
+from mossp.app.streaming import blocks, learning, memory, text
 from mossp.app.streaming.fit import fit
 from mossp.app.streaming.learning import TEST, Moments, Parts, learn
 from mossp.app.streaming.progress import RowsBar
-from mossp.app.tables import TableError, read
+from mossp.app.tables import TableError, read, written
+from tests.app.test_tables import BROKEN
 
 pl = pytest.importorskip("polars", reason="Parquet files are read by polars")
 
@@ -88,6 +89,142 @@ def test_same_model_and_predictions_as_in_memory(file, tmp_path, short_blocks, c
     assert texts[0].count("\n") == N + 1
 
 
+ROWS = b"age,town,paid,y\n31,Ulm,true,1.5\n47.5,Bonn,false,-2\n31,Ulm,NA,0\n060,Bonn,true,4\n"
+TEXTS = {
+    "plain": ROWS,
+    "no last end": ROWS[:-1],
+    "others' ends, and a mark before": b"\xef\xbb\xbf" + ROWS.replace(b"\n", b"\r\n"),
+    "blank lines": b"\n" + ROWS.replace(b",", b" , ").replace(b"\n", b"\n\n"),
+    "quotes": ROWS.replace(b"Bonn,true", b'"Bonn, ""or""\nso",True'),
+    "a quoted name": ROWS.replace(b"age", b'"age\nat last"'),
+    "two kinds of ends": ROWS + b"1,a,true,4\r2,b,false,5\r\n",
+    "decimal commas": ROWS.replace(b",", b";").replace(b".", b","),
+    "text after numbers": ROWS + b"old,Ulm,false,1\n",
+    "numbers after truth": ROWS + b"31,Ulm,0,1\n",
+}
+
+
+@pytest.fixture
+def short_pieces(monkeypatch, tmp_path):
+    monkeypatch.setenv("MOSSP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(text, "PIECE", 20)
+    monkeypatch.setattr(text, "ENTRIES", 1)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_in_pieces_is_read_as_it_is_whole(name, tmp_path, short_pieces):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(TEXTS[name])
+    whole, found = read(path), blocks.blocks_of(path)
+    frame = pl.concat([table.frame for _, table in found.each()])
+    assert frame.equals(whole.frame) and frame.schema == whole.frame.schema
+    assert found.notes == whole.notes
+    some = blocks.blocks_of(path, written=whole.columns[:1]).table(0, whole.rows)
+    assert some.text.equals(whole.text.select(whole.columns[0]))
+    assert written(some, whole.columns[0])[3] == "060"
+    assert written(some, "town")[0] == "Ulm"
+
+
+@pytest.mark.parametrize("name", [name for name in BROKEN if name.endswith(".csv")])
+def test_faults_of_text_are_told_as_they_are_whole(name, tmp_path, short_pieces):
+    content, message = BROKEN[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(TableError) as caught:
+        blocks.blocks_of(path)
+    assert message in str(caught.value)
+    assert not list((tmp_path / "cache" / "rows").iterdir())  # nothing is left of it
+
+
+def test_lines_without_an_end(tmp_path, short_pieces, monkeypatch):
+    monkeypatch.setattr(text, "LONGEST", 64)
+    path = tmp_path / "rows.csv"
+    for content, line in ((b"a,b\r" * 40, 1), (ROWS + b'1,"' + b"a" * 99, 6)):
+        path.write_bytes(content)
+        with pytest.raises(TableError, match=f"line {line}: the line has more than"):
+            blocks.blocks_of(path)
+
+
+def test_a_file_of_text_is_converted_once_and_again_when_it_changes(
+    tmp_path, short_pieces, monkeypatch
+):
+    made, convert = [], text.convert
+    monkeypatch.setattr(text, "convert", lambda *a: (made.append(a), convert(*a)))
+    path = tmp_path / "rows.csv"
+    path.write_bytes(ROWS)
+    assert [blocks.blocks_of(path).rows for _ in range(2)] == [4, 4] and len(made) == 1
+    path.write_bytes(ROWS + b"1,a,true,4\n")
+    assert blocks.blocks_of(path).rows == 5 and len(made) == 2
+
+
+def as_csv(file, tmp_path):
+    path = tmp_path / "rows.csv"
+    pl.read_parquet(file).write_csv(path)
+    return path, []
+
+
+def as_records(file, tmp_path):
+    path = tmp_path / "rows.npy"
+    frame = pl.read_parquet(file)
+    kinds = [(n, "U5" if frame[n].dtype == pl.String else ">f8") for n in frame.columns]
+    np.save(path, np.array(frame.rows(), kinds))
+    return path, []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", [as_csv, as_records])
+def test_other_formats_give_the_same_model(made, file, tmp_path, short_blocks, monkeypatch):
+    monkeypatch.setenv("MOSSP_CACHE", str(tmp_path / "cache"))
+    options = ["--target", "y", "--exclude", "spent", "--regularizer", "l1-l2:0.01", "--test", "0"]
+    path, more = made(file, tmp_path)
+    whole = fitted(file, tmp_path / "whole.mossp", *options, "--no-stream")
+    same(fitted(path, tmp_path / "a.mossp", *options, *more, "--stream"), whole)
+    same(fitted(path, tmp_path / "b.mossp", *options, *more, "--no-stream"), whole)
+    texts = []
+    for given, how in ((file, "--no-stream"), (path, "--stream")):
+        out = tmp_path / f"{how}.csv"
+        arguments = ["predict", str(tmp_path / "a.mossp"), str(given), "--out", str(out)]
+        assert cli.main([*arguments, "--id", "colour", how]) == 0
+        texts.append(out.read_text())
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.slow
+def test_an_array_with_its_target_beside_it(tmp_path, short_blocks):
+    np.save(tmp_path / "X.npy", NUMBERS.astype(np.float32))
+    np.save(tmp_path / "y.npy", (SCORE > 0).astype(np.int8))
+    options = ["--target", str(tmp_path / "y.npy"), "--regularizer", "l1:0.01", "--test", "0"]
+    one = fitted(tmp_path / "X.npy", tmp_path / "a.mossp", *options, "--stream")
+    same(one, fitted(tmp_path / "X.npy", tmp_path / "b.mossp", *options, "--no-stream"))
+    assert one.features.names == ("x1", "x2", "x3", "x4") and one.classes.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((3, 2, 2)), "one or two axes"),
+        (np.zeros((3, 2), complex), "must hold numbers"),
+        (np.zeros((0, 2)), "no rows"),
+        (np.zeros(3, [("a", "f8", 2)]), "must hold numbers"),
+        (np.array([{}]), "damaged, cut short or no array of numbers"),
+    ],
+)
+def test_arrays_that_are_no_tables(array, message, tmp_path):
+    np.save(tmp_path / "a.npy", array)
+    for act in (read, blocks.blocks_of):
+        with pytest.raises(TableError, match=message):
+            act(tmp_path / "a.npy")
+
+
+def test_targets_of_other_lengths(tmp_path):
+    np.save(tmp_path / "X.npy", NUMBERS)
+    np.save(tmp_path / "y.npy", NUMBERS[:5, 0])
+    with pytest.raises(TableError, match="one value for each of the 700 rows"):
+        read(tmp_path / "X.npy", target=str(tmp_path / "y.npy"))
+    with pytest.raises(TableError, match="There is no file"):
+        read(tmp_path / "X.npy", target="nowhere.npy")
+
+
 def test_features_from_blocks_are_those_of_the_table(file, short_blocks):
     request = Request(file, "y")
     learnt = learn(request, blocks.blocks_of(file), Parts(0, 0.0), quiet)
@@ -132,10 +269,14 @@ def test_in_blocks_by_size(file, tmp_path, monkeypatch):
         assert in_blocks(Request(file, "y"), 2)
     with pytest.raises(ValueError, match="one process"):
         in_blocks(Request(file, "y", stream=False), 2)
-    table = tmp_path / "rows.csv"
-    assert not in_blocks(Request(table, "y"), 1)
-    for request, processes in ((Request(table, "y", stream=True), 1), (Request(table, "y"), 4)):
-        with pytest.raises(ValueError, match="save it as Parquet"):
+    monkeypatch.setattr(memory, "available", lambda: 1e6)
+    for name, content, answer in (("a.csv", 40_000, False), ("b.csv", 50_000, True)):
+        (tmp_path / name).write_bytes(b"1" * content)  # four times as much while it is looked at
+        assert in_blocks(Request(tmp_path / name, "y"), 1) is answer
+    packed = tmp_path / "rows.csv.gz"
+    assert not in_blocks(Request(packed, "y"), 1)
+    for request, processes in ((Request(packed, "y", stream=True), 1), (Request(packed, "y"), 4)):
+        with pytest.raises(ValueError, match="is packed: unpack it first"):
             in_blocks(request, processes)
 
 

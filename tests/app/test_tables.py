@@ -119,7 +119,7 @@ BROKEN = {
     "cut.csv.gz": (gzip.compress(ROWS, mtime=0)[:-12], "packed by gzip, but damaged"),
     "bad.csv.gz": (gzip.compress(ROWS, mtime=0)[:20] + b"\xff" * 30, "packed by gzip, but damaged"),
     "bad.svm": (b"1 1:1\n2 0:1\n", "line 2: the index 0 is not positive"),
-    "a.xlsx": (b"x", "must be csv, tsv, parquet or libsvm, but its name does not tell"),
+    "a.xlsx": (b"x", "must be csv, tsv, parquet, npy or libsvm, but its name does not tell"),
 }  # fmt: skip
 
 

@@ -231,8 +231,8 @@ def test_a_libsvm_file_is_converted_once_and_again_when_it_changes(tmp_path, mon
     from mossp.data import converted
 
     path, made = libsvm(tmp_path, SPARSE, y), []
-    convert = converted.convert
-    monkeypatch.setattr(converted, "convert", lambda *a: (made.append(a), convert(*a)))
+    write = converted.write_rows
+    monkeypatch.setattr(converted, "write_rows", lambda *a: (made.append(a), write(*a)))
     for _ in range(2):
         assert mossp.OnDisk(path).rows == N
     assert len(made) == 1

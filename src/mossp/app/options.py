@@ -12,13 +12,13 @@ from typer import Argument, Option
 # Files that are read ----------------------------------------------------------------------------
 
 TrainFile = Annotated[
-    Path, Argument(help="CSV, TSV, Parquet or LIBSVM.", metavar="FILE", show_default=False)
+    Path, Argument(help="CSV, TSV, Parquet, .npy or LIBSVM.", metavar="FILE", show_default=False)
 ]
 TestFile = Annotated[Path | None, Option(help="Rows for the test, instead.")]
 DataFile = Annotated[Path, Argument(help="Rows to predict.", show_default=False)]
 ModelFile = Annotated[Path, Argument(help="What `mossp fit` wrote.", show_default=False)]
 Format = Annotated[
-    str | None, Option(help="csv, tsv, parquet or libsvm, where the name does not tell.")
+    str | None, Option(help="csv, tsv, parquet, npy or libsvm, where the name does not tell.")
 ]
 ProblemName = Annotated[
     str | None,
@@ -35,7 +35,12 @@ DataFolder = Annotated[
 
 # What a model is --------------------------------------------------------------------------------
 
-Target = Annotated[str | None, Option(help="The column to predict; LIBSVM has its labels.")]
+Target = Annotated[
+    str | None,
+    Option(
+        help="The column to predict; for a .npy file perhaps another one, y.npy; LIBSVM has labels."
+    ),
+]
 Loss = Annotated[
     str | None,
     Option(

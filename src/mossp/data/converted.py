@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,30 +86,38 @@ def converted(path: Path, dtype: Any) -> Compressed:
     kind = np.dtype(dtype or np.float64)
     if kind not in (np.dtype("float32"), np.dtype("float64")):
         raise ValueError(f"dtype must be 'float64' or 'float32', but {shown(dtype)} was given.")
-    about = path.stat()
-    text = f"{path.resolve()} {about.st_size} {about.st_mtime_ns} {kind.name}"
-    root = folders.named() or folders.usual()
-    if root is None:
-        raise DataError(
-            "a LIBSVM file is converted in the folder for caches, but there is none: name one in "
-            "MOSSP_CACHE", path,
-        )  # fmt: skip
-    folder = Path(root) / "rows" / hashlib.sha256(text.encode()).hexdigest()[:32]
-    if not (folder / "width.npy").is_file():
-        convert(path, folder, kind)
+    folder = made_once(path, kind.name, lambda making: write_rows(path, making, kind))
     return Compressed(folder, path.name)
 
 
-def convert(path: Path, folder: Path, dtype: np.dtype) -> None:
-    """Write the binary form beside its place, and rename it when it is whole."""
+def made_once(path: Path, kind: str, write: Callable[[Path], None]) -> Path:
+    """The folder with another form of a file; made now by `write`, unless it is there.
+
+    It is written beside its place, and renamed when it is whole.
+    """
+    about = path.stat()
+    text = f"{path.resolve()} {about.st_size} {about.st_mtime_ns} {kind}"
+    root = folders.named() or folders.usual()
+    if root is None:
+        raise DataError(
+            "a file of text is converted in the folder for caches, but there is none: name one in "
+            "MOSSP_CACHE", path,
+        )  # fmt: skip
+    folder = Path(root) / "rows" / hashlib.sha256(text.encode()).hexdigest()[:32]
+    if folder.is_dir():
+        return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     making = Path(tempfile.mkdtemp(prefix="making-", dir=folder.parent))
     try:
-        write_rows(path, making, dtype)
-        if not folder.exists():
+        write(making)
+        try:
             os.replace(making, folder)
+        except OSError:
+            if not folder.is_dir():  # another process was first
+                raise
     finally:
         shutil.rmtree(making, ignore_errors=True)
+    return folder
 
 
 def write_rows(path: Path, making: Path, dtype: np.dtype) -> None:

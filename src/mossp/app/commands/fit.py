@@ -97,9 +97,8 @@ def in_blocks(request: Request, processes: int) -> bool:
     if not possible and (request.stream or processes > 1):
         why = "--stream" if request.stream else f"A run of {processes} processes"
         raise ValueError(
-            f"{why} needs a Parquet, Arrow or LIBSVM file that is not packed, which can be read in "
-            f"blocks, but {request.train} is none: save it as Parquet (polars.scan_csv(...)"
-            ".sink_parquet(...))."
+            f"{why} needs a file that can be read in blocks, but {request.train} is packed: unpack "
+            "it first."
         )
     if request.stream is not None:
         if processes > 1 and not request.stream:

@@ -32,7 +32,7 @@ def command(
         print(f"mossp: warning: {fitted.doubt}", file=sys.stderr)
     if in_blocks(data, format, stream):
         with terminal.plain_warnings():
-            write_predictions(out, each_block(fitted, data, id))
+            write_predictions(out, each_block(fitted, data, id, format))
     else:
         write_predictions(out, whole(fitted, data, id, format))
     if out is not None:
@@ -46,8 +46,7 @@ def in_blocks(data: Path, format: str | None, stream: bool | None) -> bool:
 
     if stream and not can_stream(data, format):
         raise ValueError(
-            f"--stream needs a Parquet, Arrow or LIBSVM file that is not packed, but {data} is "
-            "none: save it as Parquet."
+            f"--stream needs a file that is not packed, but {data} is: unpack it first."
         )
     return stream if stream is not None else is_large(data, format)
 
@@ -62,12 +61,16 @@ def whole(fitted: Any, data: Path, id: Any, format: str | None) -> dict[str, np.
         return columns_of(fitted, table, kept_of(fitted, table, id))
 
 
-def each_block(fitted: Any, data: Path, id: Any) -> Iterator[dict[str, np.ndarray]]:
+def each_block(
+    fitted: Any, data: Path, id: Any, format: str | None
+) -> Iterator[dict[str, np.ndarray]]:
     """The predictions of a file that is read in blocks, one block after the other."""
     from mossp.app.streaming.blocks import blocks_of
     from mossp.app.streaming.progress import RowsBar
 
-    blocks, kept = blocks_of(data), None
+    written = (*(id or fitted.id), *fitted.features.as_text)
+    blocks, kept = blocks_of(data, format, written=written), None
+    terminal.note(blocks.notes)
     # Where predictions go to a terminal, a bar would stand in their way.
     shown = None if not sys.stdout.isatty() else False
     with RowsBar(blocks.rows, 0, blocks.rows, shown) as bar:

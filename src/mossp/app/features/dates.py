@@ -7,8 +7,10 @@ number of hours since midnight. A cycle of the length P gives sin(2 pi t / P) an
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,16 +97,9 @@ class Dates:
         order : {"dmy", "mdy"}, optional
             Which it is where 5/6/2024 could be both.
         """
-        way = _format_of(table, name, order)
-        days = cls(way, 0.0).days(table, name, missing)
-        if not np.isfinite(days[rows]).any():
-            raise TableError(
-                f"The column {quoted(name)} of {table.path} has no value in the training rows: "
-                f"exclude it (--exclude {quoted(name)}).",
-                ("--exclude", name),
-            )
-        first = 0.0 if way == CLOCK else float(np.floor(np.nanmin(days[rows])))
-        return replace(cls(way, 0.0), origin=first, cycles=tuple(cycles))
+        ways = Ways(order)
+        ways.add(table, name, rows, missing)
+        return ways.settled(table.path, name, cycles)
 
     def days(self, table: Table, name: str, missing: bool = False) -> np.ndarray:
         """Days since 1970-01-01, with parts of days; of times of day their part of a day."""
@@ -189,25 +184,74 @@ def _days(column: Any, way: str) -> np.ndarray:
     return whole + np.nan_to_num(clock) - shift
 
 
-def _format_of(table: Table, name: str, order: str | None) -> str:
-    pl, column = polars_package(), table.frame[name]
+class Ways:
+    """The ways in which all values of a column of dates can be read, added in one piece or in many.
+
+    Parameters
+    ----------
+    order : {"dmy", "mdy"}, optional
+        Which it is where 5/6/2024 could be both.
+    """
+
+    def __init__(self, order: str | None = None) -> None:
+        self.order = order
+        self.first: dict[str, float] | None = None  # of each way the earliest of training rows
+        self.read: dict[str, Any] = {}  # of each way a digest of all that was read
+        self.example = ""
+
+    def add(self, table: Table, name: str, rows: np.ndarray, missing: bool = False) -> None:
+        """Take values into account; `rows` are those by which the origin is learnt."""
+        column = table.frame[name]
+        given = np.asarray(column.is_not_null().to_numpy(), bool)
+        if not missing:
+            check_none(table, name, ~given, "missing")
+        if not given.any():
+            return
+        self.example = self.example or str(column.drop_nulls()[0])
+        if self.first is None:
+            self.first = dict.fromkeys(_ways_of(column), np.inf)
+            self.read = {way: hashlib.sha256() for way in self.first}
+        for way in list(self.first):
+            days = _days(column, way)
+            if not np.isfinite(days[given]).all():
+                del self.first[way]
+                continue
+            self.read[way].update(days[given].tobytes())
+            here = days[rows]
+            here = here[np.isfinite(here)]
+            self.first[way] = min(self.first[way], here.min(initial=np.inf))
+
+    def settled(self, path: Path, name: str, cycles: Sequence[str] = ()) -> Dates:
+        """The way, after all values; TableError where there is none, or more than one."""
+        ways = list(self.first or ())
+        if self.order is not None and len(ways) > 1:
+            ways = [way for way in ways if way.startswith(ORDERS[self.order])] or ways
+        if not ways:
+            raise TableError(
+                f"The column {quoted(name)} of {path} holds dates, but not all in one way: write "
+                f"them as 2024-05-31, or exclude it (--exclude {quoted(name)}).",
+                ("--exclude", name),
+            )
+        if len({self.read[way].digest() for way in ways}) > 1:
+            raise TableError(
+                f"The column {quoted(name)} of {path} holds dates such as {quoted(self.example)}, "
+                "which may be day/month or month/day: say which (--dates dmy or --dates mdy)."
+            )
+        assert self.first is not None
+        first = self.first[ways[0]]
+        if not np.isfinite(first):
+            raise TableError(
+                f"The column {quoted(name)} of {path} has no value in the training rows: exclude "
+                f"it (--exclude {quoted(name)}).",
+                ("--exclude", name),
+            )
+        origin = 0.0 if ways[0] == CLOCK else float(np.floor(first))
+        return Dates(ways[0], origin, tuple(cycles))
+
+
+def _ways_of(column: Any) -> tuple[str, ...]:
+    """In which values of this type may be written."""
+    pl = polars_package()
     if column.dtype.is_temporal():
-        return CLOCK if column.dtype in (pl.Time, pl.Duration) else TYPED
-    given = np.asarray(column.is_not_null().to_numpy(), bool)
-    found = {way: _days(column, way) for way in (*FORMATS, CLOCK)}
-    ways = [way for way, days in found.items() if np.isfinite(days[given]).all()]
-    if order is not None and len(ways) > 1:
-        ways = [way for way in ways if way.startswith(ORDERS[order])] or ways
-    if not ways:
-        raise TableError(
-            f"The column {quoted(name)} of {table.path} holds dates, but not all in one way: write "
-            f"them as 2024-05-31, or exclude it (--exclude {quoted(name)}).",
-            ("--exclude", name),
-        )
-    if any(not np.array_equal(found[way][given], found[ways[0]][given]) for way in ways[1:]):
-        raise TableError(
-            f"The column {quoted(name)} of {table.path} holds dates such as "
-            f"{quoted(column.drop_nulls()[0])}, which may be day/month or month/day: say which "
-            "(--dates dmy or --dates mdy)."
-        )
-    return ways[0]
+        return (CLOCK if column.dtype in (pl.Time, pl.Duration) else TYPED,)
+    return (*FORMATS, CLOCK)

@@ -112,6 +112,11 @@ class Features:
         return frozenset(self.flagged)
 
     @property
+    def as_text(self) -> tuple[str, ...]:
+        """Columns of the table that are read as they are written: those with levels."""
+        return tuple(name for name, coding in self.columns if isinstance(coding, tuple))
+
+    @property
     def plain(self) -> bool:
         """Whether all columns are numbers or text, and none of their values may be missing."""
         return not self.fill and not any(isinstance(c, Dates) for _, c in self.columns)

@@ -53,7 +53,7 @@ def learn_columns(
     cycles: Mapping[str, Sequence[str]], order: str | None,
 ) -> Learnt:  # fmt: skip
     """What each column holds in these rows; the faults of all of them are told at once."""
-    _check_asked(table, cycles, order)
+    check_asked(table, cycles, order)
     faults = Faults(table.path)
     columns: list[tuple[str, Coding]] = []
     fill: list[tuple[str, float | str]] = []
@@ -103,7 +103,7 @@ def _typical(table: Table, name: str, coding: Coding, rows: np.ndarray) -> float
     return float(np.nanmedian(values))
 
 
-def _check_asked(table: Table, cycles: Mapping[str, Sequence[str]], order: str | None) -> None:
+def check_asked(table: Table, cycles: Mapping[str, Sequence[str]], order: str | None) -> None:
     check_known(table, cycles)
     for name, around in cycles.items():
         for cycle in around:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -17,32 +19,53 @@ def levels_of(table: Table, name: str, rows: np.ndarray, missing: bool = False) 
     """The levels of text in these rows, sorted, if there are not too many."""
     texts = texts_in(table, name, missing)
     here = [text for text in texts[rows] if text is not None]
-    levels = sorted(set(here))
+    first: dict[str, int] = {}
+    for row, text in enumerate(texts.tolist()):
+        if text is not None and text not in first:
+            first[text] = table.number(row)
+    first = {level: first[level] for level in set(here)}
+    return checked_levels(table.path, name, first, len(here))
+
+
+def checked_levels(
+    path: Path, name: str, first: Mapping[str, int], count: int, more: bool = False
+) -> tuple[str, ...]:
+    """The levels of a column, sorted, if there are not too many.
+
+    Parameters
+    ----------
+    first : mapping
+        The row that each level is in first.
+    count : int
+        Rows that have a text.
+    more : bool
+        Whether there are levels besides these.
+    """
+    levels = sorted(first)
     # A single "?" makes text of a column of numbers: that is said.
-    odd = [level for level in levels if not _is_number(level)]
+    odd = [level for level in levels if not is_number(level)]
     because = ""
     if 0 < 2 * len(odd) <= len(levels):
-        row = table.number(int(np.flatnonzero(texts == odd[0])[0]))
-        because = f", being text since row {row} holds {quoted(odd[0])}"
+        because = f", being text since row {first[odd[0]]} holds {quoted(odd[0])}"
     if 0 < 10 * len(odd) <= len(levels):
         raise TableError(
-            f"The column {quoted(name)} of {table.path} holds {quoted(odd[0])} in row {row}, where "
-            f"nearly all others are numbers: mend it, or exclude the column (--exclude "
+            f"The column {quoted(name)} of {path} holds {quoted(odd[0])} in row {first[odd[0]]}, "
+            "where nearly all others are numbers: mend it, or exclude the column (--exclude "
             f"{quoted(name)}).",
             ("--exclude", name),
         )
-    if len(levels) > MOST_LEVELS or len(levels) == len(here) > 1:
-        as_id = f", hand it through as an id (--id {quoted(name)})" * (len(levels) == len(here))
+    if len(levels) > MOST_LEVELS or len(levels) == count > 1:
+        as_id = f", hand it through as an id (--id {quoted(name)})" * (len(levels) == count)
         raise TableError(
-            f"The column {quoted(name)} of {table.path} has {len(levels)} different texts in "
-            f"{len(here)} rows{because}: exclude it (--exclude {quoted(name)}){as_id}, or make "
-            "numbers of it.",
+            f"The column {quoted(name)} of {path} has {'more than ' * more}{len(levels)} different "
+            f"texts in {count} rows{because}: exclude it (--exclude {quoted(name)}){as_id}, or "
+            "make numbers of it.",
             ("--exclude", name),
         )
     if because:
         warnings.warn(
-            f"The column {quoted(name)} of {table.path} becomes "
-            f"{counted(len(levels), 'feature')}, one for each of its values{because}.",
+            f"The column {quoted(name)} of {path} becomes {counted(len(levels), 'feature')}, one "
+            f"for each of its values{because}.",
             stacklevel=4,
         )
     return tuple(levels)
@@ -74,7 +97,7 @@ def indicators(
     return X
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:

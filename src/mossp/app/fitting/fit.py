@@ -58,7 +58,7 @@ def fit(request: Request) -> Fitted:
     """Read, split, fit and score. Wrong input is a ValueError of one sentence."""
     bounds_of(request.rates)  # a slip in a text is told before a large file is read
     request.check()
-    table = tables.read(request.train, request.format)
+    table = tables.read(request.train, request.format, request.target)
     table, left_out = usable(request, table)
     y = target_or_all_faults(request, table)
     loss, classes = loss_and_kind(request, table, y)

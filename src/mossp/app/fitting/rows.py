@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,12 +125,24 @@ def sample(request: Request, table: Table, features: Features, y: np.ndarray) ->
 
 
 def usable(request: Request, table: Table) -> tuple[Table, str | None]:
-    """(the rows that have what each row needs, a sentence about the others).
+    """(the rows that have what each row needs, a sentence about the others)."""
+    without = needed_and_missing(request, table)
+    left_out = np.any(list(without.values()), axis=0) if without else np.zeros(table.rows, bool)
+    if not left_out.any():
+        return table, None
+    if left_out.all():
+        raise nothing_left(table.path)
+    columns = [name for name, missing in without.items() if missing.any()]
+    return table.at(~left_out), left_out_note(table.path, int(left_out.sum()), columns)
+
+
+def needed_and_missing(request: Request, table: Table) -> dict[str, np.ndarray]:
+    """By column that each row needs, which rows have no value there.
 
     Without a target, a group or an offset a row is of no use, whatever is filled in elsewhere.
     """
     if request.missing == "refuse" or table.X is not None:
-        return table, None
+        return {}
     tables.check_target(table, request.target)
     names = [name for name in (request.target, request.sensitive) if name is not None]
     names += named_columns(request)
@@ -139,19 +152,20 @@ def usable(request: Request, table: Table) -> tuple[Table, str | None]:
         unwanted = set(request.excluded)
         names += [name for name in table.columns if name not in unwanted]
     tables.check_known(table, names)
-    without = {name: tables.missing_in(table, name) for name in dict.fromkeys(names)}
-    left_out = np.any(list(without.values()), axis=0)
-    if not left_out.any():
-        return table, None
-    if left_out.all():
-        raise TableError(f"Every row of {table.path} misses a value that it needs.")
-    listed = [quoted(name) for name, missing in without.items() if missing.any()]
+    return {name: tables.missing_in(table, name) for name in dict.fromkeys(names)}
+
+
+def nothing_left(path: Any) -> TableError:
+    return TableError(f"Every row of {path} misses a value that it needs.")
+
+
+def left_out_note(path: Any, count: int, columns: Sequence[str]) -> str:
+    listed = [quoted(name) for name in columns]
     more = f" and {len(listed) - 3} more" * (len(listed) > 3)
-    note = (
-        f"{counted(int(left_out.sum()), 'row')} of {table.path} without a value in "
-        f"{', '.join(listed[:3])}{more} were left out."
+    return (
+        f"{counted(count, 'row')} of {path} without a value in {', '.join(listed[:3])}{more} were "
+        "left out."
     )
-    return table.at(~left_out), note
 
 
 def excluded_from(table: Table, request: Request) -> list[str]:

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from mossp.app.features import Features
+from mossp.app.fitting.request import Request
 from mossp.app.streaming.blocks import Blocks, SparseBlocks, blocks_of
-from mossp.app.streaming.learning import TEST, Parts
-from mossp.app.tables import offset_of, target_of
+from mossp.app.streaming.learning import TEST, Parts, Usable
+from mossp.app.tables import Table, offset_of, target_of
 from mossp.data.forms import Dense, Form, HostRows, Sparse
 from mossp.data.storage import Storage
 
@@ -21,11 +22,11 @@ from mossp.data.storage import Storage
 class Encoding:
     """How rows become (X, targets, weights), and offsets after them where there are any."""
 
+    request: Request
     features: Features
-    target: str | None
+    known: Any  # a target that rows have
     classes: np.ndarray | None  # sorted; None where the target is a number
     class_weights: np.ndarray | None  # what a row of each class counts; 1 where it is None
-    offset: str | None
     parts: Parts
     kept: tuple[int, ...]  # what rows must be for to have a weight at all
     weight: float  # of these: it makes the mean of all weights 1
@@ -46,12 +47,34 @@ class Encoding:
             return np.where(number[:, None] == np.arange(self.outputs), 1.0, -1.0)
         return number
 
-    def weights(self, start: int, y: np.ndarray) -> np.ndarray:
-        part = self.parts.of(start, start + len(y))
+    def weights(self, part: np.ndarray, y: np.ndarray) -> np.ndarray:
         w = np.where(np.isin(part, self.kept), self.weight, 0.0)
         if self.class_weights is not None and self.classes is not None:
             w = w * self.class_weights[np.searchsorted(self.classes, y)]
         return w
+
+    def rows(self, whole: Table, start: int) -> list[HostRows]:
+        """Of a table that begins with this row of the file; rows of no use are 0, weights too."""
+        request = self.request
+        table, keep = Usable(request).of(whole)
+        y = target_of(table, request.target)
+        weights = self.weights(self.parts.of(start, start + whole.rows)[keep], y)
+        found = [self.features.matrix(table), self.labels(y), weights]
+        if request.offset is not None:
+            found.append(offset_of(table, request.offset))
+        if keep.all():
+            return found
+        # A loss may refuse a target of 0.
+        blank = [0.0, self.labels(np.array([self.known]))[0], 0.0, 0.0]
+        return [spread(a, keep, value) for a, value in zip(found, blank, strict=False)]
+
+
+def spread(some: np.ndarray, places: np.ndarray, blank: Any) -> np.ndarray:
+    """Rows at the places that are marked, the same ones at all others."""
+    whole = np.empty((len(places), *some.shape[1:]), some.dtype)
+    whole[:] = blank
+    whole[places] = some
+    return whole
 
 
 class Encoded(Storage):
@@ -64,7 +87,7 @@ class Encoded(Storage):
     ) -> None:
         self.blocks, self.encoding, self.told = blocks, encoding, told
         self.rows = blocks.rows
-        count = 3 if encoding.offset is None else 4
+        count = 3 if encoding.request.offset is None else 4
         self.treedef = jax.tree.structure((0,) * count)
         self.names = [blocks.path.name, "the target", "the weight", "the offset"][:count]
 
@@ -76,7 +99,7 @@ class Encoded(Storage):
         targets = Dense((), "<f8")
         if C is not None:
             targets = Dense((C,), "<f8") if self.encoding.one_against_rest else Dense((), "<i8")
-        offset = [] if self.encoding.offset is None else [Dense((), "<f8")]
+        offset = [] if self.encoding.request.offset is None else [Dense((), "<f8")]
         return X, targets, Dense((), "<f8"), *offset
 
     def entry_counts(self, leaf: int) -> np.ndarray:
@@ -86,21 +109,18 @@ class Encoded(Storage):
     def read(self, start: int, stop: int) -> list[HostRows]:
         if self.told is not None:
             self.told(start, stop)
-        e, table = self.encoding, self.blocks.table(start, stop)
-        y = target_of(table, e.target)
-        offset = [] if e.offset is None else [offset_of(table, e.offset)]
-        return [e.features.matrix(table), e.labels(y), e.weights(start, y), *offset]
+        return self.encoding.rows(self.blocks.table(start, stop), start)
 
     def entry(self, leaf: int, row: int, place: tuple[int, ...]) -> str:
         what = self.encoding.features.names[place[0]] if leaf == 0 else self.names[leaf]
         return f"{what} in row {row + 1} of {self.blocks.path.name}"
 
     def reopened(self) -> tuple[Any, ...]:
-        return _encoded, (self.blocks.path, self.encoding)
+        return _encoded, (self.blocks.path, self.blocks.format, self.encoding)
 
 
-def _encoded(path: Any, encoding: Encoding) -> Encoded:
-    return Encoded(blocks_of(path), encoding)
+def _encoded(path: Any, format: str | None, encoding: Encoding) -> Encoded:
+    return Encoded(blocks_of(path, format, encoding.request.target), encoding)
 
 
 def is_train(part: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from mossp.app.fitting.rows import as_classes, loss_and_kind
 from mossp.app.model import Model
 from mossp.app.streaming.blocks import Blocks, blocks_of
 from mossp.app.streaming.encoded import Encoded, Encoding, is_train
-from mossp.app.streaming.learning import HELD_OUT, MOST_VALUES, TRAIN, Learnt, Parts, learn
+from mossp.app.streaming.learning import HELD_OUT, MOST_VALUES, TRAIN, Learnt, Parts, Usable, learn
 from mossp.app.streaming.progress import RowsBar
 from mossp.app.streaming.scores import Classification, Regression
 from mossp.app.tables import TableError, offset_of, target_of
@@ -38,7 +38,7 @@ from mossp.sklearn.rows import Rows
 
 # Options of `mossp fit` that look at all rows at once.
 IN_MEMORY = ("objective", "rate", "rates_margin", "sensitive", "parity", "opportunity", "inference",
-             "max_features", "scoring", "cyclic", "dates")  # fmt: skip
+             "max_features", "scoring")  # fmt: skip
 STRENGTHS = 10  # that are tried where none is given: each takes some ten passes
 
 
@@ -88,8 +88,6 @@ def check(request: Request) -> None:
     for name in IN_MEMORY:
         if getattr(request, name):
             refuse(name)
-    if request.missing != "refuse":
-        refuse("missing")
     if request.choose != "best" and request.chooses_strength:
         refuse("choose")
     threshold = 0.5 if request.threshold is None else checked_threshold(request.threshold)
@@ -114,7 +112,7 @@ def fit(request: Request) -> Streamed:
     """Learn, fit and score, block by block."""
     request.check()
     check(request)
-    blocks = blocks_of(request.train)
+    blocks = blocks_of(request.train, request.format, request.target)
     parts = Parts(request.seed, 0.0 if request.test_file is not None else request.test)
     shown = None if jax.process_index() == 0 else False
     with RowsBar(blocks.rows, *share(blocks.rows), shown) as bar:
@@ -132,12 +130,16 @@ def fit(request: Request) -> Streamed:
             request, learnt.features, loss, classes, 0 if known is None else len(known)
         )
         prepare(estimator, learnt.features, known, request)
-        notes = [f"{request.train} is read in blocks of {blocks.length:,} rows."]
+        notes = [
+            *blocks.notes,
+            *learnt.notes,
+            f"{request.train} is read in blocks of {blocks.length:,} rows.",
+        ]
         if request.chooses_strength:
-            lam = chosen_strength(estimator, blocks, encoding, known, bar, loss)
+            lam = chosen_strength(estimator, blocks, learnt, encoding, bar)
             estimator.set_params(lam=lam)
             notes.append(f"The strength {lam:.6g} has the lowest loss on a held-out fifth.")
-        rows = rows_of(blocks, encoding, known, bar)
+        rows = rows_of(blocks, learnt, encoding, bar)
         set_result(estimator, solution(vars(estimator), rows), rows)
         model = as_model(request, learnt.features, estimator, loss, {}, {})
         threshold = None if request.threshold is None else float(request.threshold)
@@ -174,35 +176,30 @@ def encoded_as(
                 REGRESSION if classes is None else CLASSIFICATION, classes),
         losses.HuberizedHinge,
     )  # fmt: skip
+    known = learnt.values[0] if classes is None else classes[0]
     return Encoding(
-        learnt.features, request.target, classes, weights, request.offset, parts,
-        (TRAIN, HELD_OUT), 1.0, several and hinge,
+        request, learnt.features, known, classes, weights, parts, (TRAIN, HELD_OUT), 1.0,
+        several and hinge,
     )  # fmt: skip
 
 
-def rows_of(
-    blocks: Blocks, encoding: Encoding, classes: np.ndarray | None, bar: RowsBar
-) -> StreamedRows:
+def rows_of(blocks: Blocks, learnt: Learnt, encoding: Encoding, bar: RowsBar) -> StreamedRows:
     """The rows that a model is fitted to; the others have the weight 0."""
-    count = 0
-    for start in range(0, blocks.rows, blocks.length):
-        part = encoding.parts.of(start, min(start + blocks.length, blocks.rows))
-        count += int(np.isin(part, encoding.kept).sum())
+    count = int(learnt.sizes[list(encoding.kept)].sum())
     if not count:
         raise TableError(f"No row of {blocks.path} is left to fit to: give a smaller --test.")
     storage = Encoded(blocks, dataclasses.replace(encoding, weight=blocks.rows / count), bar.read)
     none = np.zeros(0)
-    offset = None if encoding.offset is None else none
-    return StreamedRows(None, none, none, classes, offset=offset, storage=storage)
+    offset = None if encoding.request.offset is None else none
+    return StreamedRows(None, none, none, encoding.classes, offset=offset, storage=storage)
 
 
 def chosen_strength(
-    estimator: Any, blocks: Blocks, encoding: Encoding, classes: np.ndarray | None, bar: RowsBar,
-    loss: str,
-) -> float:  # fmt: skip
+    estimator: Any, blocks: Blocks, learnt: Learnt, encoding: Encoding, bar: RowsBar
+) -> float:
     """The strength with the lowest mean loss on the rows that are held out."""
-    rows = rows_of(blocks, dataclasses.replace(encoding, kept=(TRAIN,)), classes, bar)
-    params = vars(estimator)
+    rows = rows_of(blocks, learnt, dataclasses.replace(encoding, kept=(TRAIN,)), bar)
+    params, classes = vars(estimator), encoding.classes
     found = path_of(params, rows, strengths(STRENGTHS, params, rows))
     function = loss_of(estimator.loss, REGRESSION if classes is None else CLASSIFICATION, classes)
     total = np.zeros(len(found.results))
@@ -231,13 +228,14 @@ def scored(
     if request.test or request.test_file is not None:
         sums["test"] = empty()
 
-    def add(to: Any, table: Any, rows: np.ndarray) -> None:
-        if not rows.any():
+    def add(to: Any, whole: Any, among: np.ndarray | None = None) -> None:
+        table, _ = Usable(request).of(whole, among)
+        if not table.rows:
             return
         y = target_of(table, request.target)
         y = y if model.classes is None else as_classes(y)
-        offset = None if request.offset is None else offset_of(table, request.offset)[rows]
-        to.add(model, model.features.matrix(table)[rows], y[rows], offset)
+        offset = None if request.offset is None else offset_of(table, request.offset)
+        to.add(model, model.features.matrix(table), y, offset)
 
     for start, table in blocks.each(*share(blocks.rows)):
         bar.learning(start, "scores")
@@ -246,9 +244,9 @@ def scored(
         if request.test_file is None and request.test:
             add(sums["test"], table, ~train)
     if request.test_file is not None:
-        other = blocks_of(request.test_file)
+        other = blocks_of(request.test_file, request.format, request.target, model.features.as_text)
         for _, table in other.each(*share(other.rows)):
-            add(sums["test"], table, np.ones(table.rows, bool))
+            add(sums["test"], table)
     mesh = crew.mesh_of()
     for each in sums.values():
         each.merge(lambda a: np.asarray(crew.summed(a, mesh)))

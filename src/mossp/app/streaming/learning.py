@@ -4,12 +4,14 @@
 2   means and standard deviations of the features, merged block by block (Chan et al.):
 
 mean = mean_a + d n_b / n,    M2 = M2_a + M2_b + d^2 n_a n_b / n,    d = mean_b - mean_a
+
+Where missing values are filled in, passes for the medians come between the two.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,24 +19,27 @@ import numpy as np
 from mossp._base.keys import Purpose, generator
 from mossp._base.printing import quoted
 from mossp.app.features import Features
-from mossp.app.features.learning import Coding, names_of
-from mossp.app.features.levels import MOST_LEVELS
+from mossp.app.features.dates import Dates
+from mossp.app.features.learning import Coding, check_asked, names_of
 from mossp.app.fitting.request import Request
-from mossp.app.fitting.rows import excluded_from
+from mossp.app.fitting.rows import (
+    excluded_from,
+    left_out_note,
+    needed_and_missing,
+    nothing_left,
+)
 from mossp.app.standardization import scales_of
 from mossp.app.streaming.blocks import Blocks
+from mossp.app.streaming.columns import Column
+from mossp.app.streaming.medians import medians
 from mossp.app.tables import (
-    DATES,
-    NUMBERS,
+    Faults,
     Table,
     TableError,
     check_known,
     check_target,
-    kind_of,
-    missing_in,
-    refused,
+    numbers_in,
     target_of,
-    texts_in,
 )
 
 CHUNK = 2**16  # rows whose random numbers are drawn at once: they do not depend on blocks
@@ -46,11 +51,13 @@ Told = Callable[[int, str], None]  # of rows done, and what is being done
 
 
 class Learnt(NamedTuple):
-    """What two passes find."""
+    """What the passes find."""
 
     features: Features
     values: np.ndarray  # different targets, sorted: all of them if they are few
     counts: np.ndarray  # of training rows of each class, or of all of them
+    sizes: np.ndarray  # how many rows are TRAIN, HELD_OUT and TEST, without those left out
+    notes: list[str]  # what became of rows and values
 
 
 class Parts:
@@ -69,17 +76,41 @@ class Parts:
         return np.concatenate(found)[first : first + stop - start]
 
 
+class Usable:
+    """The rows of a file that have what each row needs, by block; and how many have not."""
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.left_out = request, 0
+        self.columns: dict[str, None] = {}  # that were missed
+
+    def of(self, table: Table, among: np.ndarray | None = None) -> tuple[Table, np.ndarray]:
+        """(the rows of a block that are of use, which ones these are), perhaps among some."""
+        without = needed_and_missing(self.request, table)
+        keep = ~np.any(list(without.values()), axis=0) if without else np.ones(table.rows, bool)
+        self.left_out += int((~keep).sum())
+        self.columns |= {name: None for name, missing in without.items() if missing.any()}
+        keep = keep if among is None else keep & among
+        return table if keep.all() else table.at(keep), keep
+
+    def notes(self, path: Any) -> list[str]:
+        """What is told of the others."""
+        return [left_out_note(path, self.left_out, list(self.columns))] if self.left_out else []
+
+
 def learn(request: Request, blocks: Blocks, parts: Parts, told: Told) -> Learnt:
-    """Two passes over all rows; what is wrong with a row is told with its number."""
-    names: list[str] | None = None
-    kinds: dict[str, str] = {}
-    levels: dict[str, set[str]] = {}
+    """Passes over all rows; what is wrong with a row is told with its number."""
+    columns: list[Column] | None = None
     values: set = set()
     sparse: set[int] = set()
-    width = 0
-    for start, table in blocks.each():
+    counts: dict[Any, int] = {}
+    sizes, width, usable = np.zeros(3, int), 0, Usable(request)
+    for start, whole in blocks.each():
         told(start, "looking at columns")
-        train = parts.of(start, start + table.rows) != TEST
+        table, keep = usable.of(whole)
+        part = parts.of(start, start + whole.rows)[keep]
+        sizes += np.bincount(part, minlength=3)
+        if not table.rows:
+            continue
         y = target_of(table, request.target)
         if len(values) <= MOST_VALUES:
             values |= set(np.unique(y).tolist())
@@ -87,90 +118,106 @@ def learn(request: Request, blocks: Blocks, parts: Parts, told: Told) -> Learnt:
             sparse |= set(np.unique(table.X.indices).tolist())
             width = table.X.shape[1]
             continue
-        if names is None:
-            names, kinds = columns_of(request, table)
-        for name, kind in kinds.items():
-            looked_at(table, name, kind, levels.setdefault(name, set()), train)
-    if names is None:
-        columns: tuple[tuple[str, Coding], ...] = tuple((f"x{j + 1}", None) for j in sorted(sparse))
+        if columns is None:
+            columns = columns_of(request, table)
+        faults = Faults(blocks.path)
+        for column in columns:
+            with faults.kept():
+                column.add(table, part != TEST)
+        faults.tell()
+    if not sizes.sum():
+        raise nothing_left(blocks.path)
+
+    def each(doing: str) -> Iterator[tuple[Table, np.ndarray]]:
+        """The training rows of every block, and their targets."""
+        for start, whole in blocks.each():
+            told(start, doing)
+            table, _ = usable.of(whole, parts.of(start, start + whole.rows) != TEST)
+            if table.rows:
+                yield table, target_of(table, request.target)
+
+    notes = usable.notes(blocks.path)
+    if columns is None:
+        plain = unscaled(((f"x{j + 1}", None) for j in sorted(sparse)), width or None)
     else:
-        columns = tuple(
-            (name, tuple(sorted(levels[name])) if kinds[name] == "text" else None) for name in names
-        )
+        plain = encoded(request, columns, lambda: (table for table, _ in each("medians")))
     if text := next((q for q in values if isinstance(q, str)), None):
         check_few(values, text, blocks, request)
-    plain = unscaled(columns, width or None)
     moments = Moments()
-    counts: dict[Any, int] = {}
-    for start, table in blocks.each():
-        told(start, "centres and scales")
-        train = parts.of(start, start + table.rows) != TEST
-        if train.any():
-            moments.add(plain.raw(table)[train])
-        y, n = np.unique(target_of(table, request.target)[train], return_counts=True)
-        if len(values) <= MOST_VALUES:
-            for value, count in zip(y.tolist(), n.tolist(), strict=True):
+    for table, target in each("centres and scales"):
+        moments.add(plain.raw(table))
+        y, n = np.unique(target, return_counts=True)
+        for value, count in zip(y.tolist(), n.tolist(), strict=True):
+            if len(counts) <= MOST_VALUES:
                 counts[value] = counts.get(value, 0) + count
-        else:
-            counts[None] = counts.get(None, 0) + int(n.sum())
     if not moments.count:
-        raise TableError(f"No row of {blocks.path} is left to learn from.")
-    features = plain
-    if not request.no_standardize:
+        raise TableError(f"No row of {blocks.path} is left to fit to: give a smaller --test.")
+    if request.no_standardize:
+        features = plain
+    else:
         centre, scale = moments.result()
         features = dataclasses.replace(plain, centre=tuple(centre), scale=tuple(scale))
     known = np.array(sorted(values))
-    each = np.array([counts.get(value, 0) for value in known.tolist()])
-    return Learnt(features, known, each if None not in counts else np.array([counts[None]]))
+    each_class = np.array([counts.get(value, 0) for value in known.tolist()])
+    return Learnt(features, known, each_class, sizes, [*notes, *features.notes])
 
 
-def unscaled(columns: Iterable[tuple[str, Coding]], width: int | None) -> Features:
-    """Features as they are."""
-    columns = tuple(columns)
-    n = len(names_of(columns, ()))
-    if not n:
-        raise TableError("No column is left to be a feature.")
-    return Features(columns, (0.0,) * n, (1.0,) * n, width)
-
-
-def columns_of(request: Request, table: Table) -> tuple[list[str], dict[str, str]]:
-    """(the columns that become features, what each holds), by the first rows."""
+def columns_of(request: Request, table: Table) -> list[Column]:
+    """The columns that become features."""
     check_target(table, request.target)
     exclude = excluded_from(table, request)
     check_known(table, exclude)
-    unwanted = {request.target, *exclude}
-    names = [name for name in table.columns if name not in unwanted]
-    kinds = {name: kind_of(table, name) for name in names}
-    for name, kind in kinds.items():
-        if kind == DATES:
-            raise TableError(
-                f"The column {quoted(name)} of {table.path} holds {kind}, which are read in memory "
-                f"only: exclude it (--exclude {quoted(name)}), or give --no-stream."
-            )
-        if kind != "text" and kind not in NUMBERS:
-            raise refused(table, name, kind)
-    return names, kinds
+    check_asked(table, request.cycles, request.dates)
+    unwanted, impute = {request.target, *exclude}, request.missing == "impute"
+    return [
+        Column(table.path, name, impute, request.dates, request.cycles.get(name, ()))
+        for name in table.columns
+        if name not in unwanted
+    ]
 
 
-def looked_at(table: Table, name: str, kind: str, levels: set[str], train: np.ndarray) -> None:
-    """Add the levels of a column of text; raise TableError where it holds something else."""
-    now = kind_of(table, name)
-    if (now == "text") != (kind == "text") or (now != "text" and now not in NUMBERS):
-        raise TableError(
-            f"The column {quoted(name)} of {table.path} holds {kind} at first and {now} from row "
-            f"{table.number(0)} on: mend it, or exclude it (--exclude {quoted(name)})."
-        )
-    if kind != "text":
-        return
-    if missing_in(table, name).any():
-        texts_in(table, name)  # which says where
-    levels |= set(table.frame[name].filter(train).unique().cast(str).to_list())
-    if len(levels) > MOST_LEVELS:
-        raise TableError(
-            f"The column {quoted(name)} of {table.path} has more than {MOST_LEVELS} different "
-            f"texts: exclude it (--exclude {quoted(name)}), or make numbers of it.",
-            ("--exclude", name),
-        )
+def encoded(
+    request: Request, columns: list[Column], each: Callable[[], Iterable[Table]]
+) -> Features:
+    """How columns become features, before they are standardised."""
+    faults, codings = Faults(columns[0].path if columns else request.train), {}
+    fill: dict[str, float | str] = {}
+    impute = request.missing == "impute"
+    for column in columns:
+        with faults.kept():
+            codings[column.name] = column.coding()
+            if impute:
+                fill[column.name] = column.typical(codings[column.name])
+    faults.tell()
+    numbers = [column for column in columns if fill.get(column.name, "") is None]
+
+    def values(table: Table) -> np.ndarray:
+        found = []
+        for column in numbers:
+            coding = codings[column.name]
+            if isinstance(coding, Dates):
+                found.append(coding.counted(table, column.name, missing=True))
+            else:
+                found.append(numbers_in(table, column.name, missing=True))
+        return np.column_stack(found)
+
+    if numbers:
+        middle = medians(lambda: map(values, each()), np.array([column.rows for column in numbers]))
+        fill |= {c.name: float(v) for c, v in zip(numbers, middle, strict=True)}
+    flagged = [column.name for column in columns if impute and column.gaps]
+    return unscaled(codings.items(), None, fill, flagged)
+
+
+def unscaled(
+    columns: Iterable[tuple[str, Coding]], width: int | None,
+    fill: dict[str, float | str] | None = None, flagged: Iterable[str] = (),
+) -> Features:  # fmt: skip
+    """Features as they are."""
+    columns, flagged = tuple(columns), tuple(flagged)
+    n = len(names_of(columns, flagged))
+    if not n:
+        raise TableError("No column is left to be a feature.")
+    return Features(columns, (0.0,) * n, (1.0,) * n, width, tuple((fill or {}).items()), flagged)
 
 
 def check_few(values: set, text: str, blocks: Blocks, request: Request) -> None:

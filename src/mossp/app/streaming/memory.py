@@ -6,19 +6,21 @@ import os
 from pathlib import Path
 
 from mossp.app.tables import format_of
+from mossp.app.tables.arrays import mapped
 from mossp.data.columnar import ARROW, is_columnar, scanned
 
 # A table in memory is held as it was read, as a matrix of float64, and as what is computed with:
 # about three times its numbers, and half of what is free is left to others.
 SHARE = 1 / 6
-TEXT = 3  # times the size of a LIBSVM file is what its entries take
+# Times the size of a file of text, what its entries take: of LIBSVM, of CSV while it is looked at.
+SPARSE_TEXT, TEXT = 3, 4
 
 
 def is_large(path: Path, format: str | None) -> bool:
     """Whether the numbers of a file take more than a sixth of the memory that is available.
 
-    Of Parquet and LIBSVM files, which can be read in blocks; others never are. Folders and Arrow
-    files always are, since they are read in no other way.
+    Of files that can be read in blocks; others never are. Folders and Arrow files always are, since
+    they are read in no other way.
     """
     path = Path(path)
     if not path.exists() or not can_stream(path, format):
@@ -34,7 +36,7 @@ def can_stream(path: Path, format: str | None) -> bool:
     path = Path(path)
     if is_columnar(path):
         return True
-    return format_of(path, format) == "libsvm" and path.suffix.lower() != ".gz"
+    return path.suffix.lower() != ".gz" and format_of(path, format) != "parquet"
 
 
 def unpacked(path: Path, format: str | None) -> float:
@@ -45,7 +47,10 @@ def unpacked(path: Path, format: str | None) -> float:
         frame = scanned(path)
         rows = frame.select(polars.len()).collect().item()
         return 8.0 * rows * len(frame.collect_schema())
-    return TEXT * float(path.stat().st_size)
+    kind = format_of(path, format)
+    if kind == "npy":
+        return 8.0 * mapped(path).size
+    return (SPARSE_TEXT if kind == "libsvm" else TEXT) * float(path.stat().st_size)
 
 
 def available() -> float | None:

@@ -21,8 +21,9 @@ from mossp.app.tables.columns import (
     texts_in,
     written,
 )
-from mossp.app.tables.reading import check_names, format_of, read
+from mossp.app.tables.reading import format_of, read
 from mossp.app.tables.table import Faults, Table, TableError, TableErrors, twice
+from mossp.app.tables.text import check_names
 from mossp.app.tables.writing import write_predictions
 
 __all__ = [

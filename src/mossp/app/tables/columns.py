@@ -77,8 +77,7 @@ def numbers_in(table: Table, name: str, missing: bool = False) -> np.ndarray:
 
 def texts_in(table: Table, name: str, missing: bool = False) -> np.ndarray:
     """A column as an array of text, None where values may be `missing`."""
-    frame = table.frame if table.text is None else table.text
-    texts = np.array(frame[name].cast(polars_package().String).to_list(), object)
+    texts = np.array(table.as_written(name).cast(polars_package().String).to_list(), object)
     if not missing:
         check_none(table, name, np.array([text is None for text in texts]), "missing")
     return texts
@@ -146,8 +145,7 @@ def written(table: Table, name: str) -> np.ndarray:
     """A column as it is written, empty where a value is missing: for ids."""
     if table.X is not None:
         return attribute_of(table, name)
-    frame = table.frame if table.text is None else table.text
-    column = frame[name].to_list()
+    column = table.as_written(name).to_list()
     return np.array(["" if value is None else str(value) for value in column], object)
 
 

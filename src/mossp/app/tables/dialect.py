@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
-
-from mossp._base.printing import quoted
-from mossp.app.tables.table import TableError, polars_package
 
 SEPARATORS = (",", ";", "\t", "|")
 # 1234,5 and 1.234,5 and 1.234.567; with an exponent or without.
@@ -35,27 +31,6 @@ def separator_of(text: str) -> str:
     return "," if names(",") > 1 else max(SEPARATORS, key=names)
 
 
-def decimal_commas(frame: Any) -> list[str]:
-    """The columns whose numbers have a comma for the decimal point."""
-    return [
-        column.name
-        for column in frame
-        if column.str.contains(COMMA).all() and column.str.contains(",", literal=True).any()
-    ]
-
-
-def with_points(path: Path, column: Any) -> Any:
-    """A column of a file with decimal commas, its numbers with points.
-
-    Where 1.234 could be both 1234 and 1.234, that is said.
-    """
-    pl, dotted = polars_package(), column.filter(column.str.contains(".", literal=True))
-    plain = column.cast(pl.Float64, strict=False).null_count() == column.null_count()
-    if plain and len(dotted) and dotted.str.contains(GROUPS).all():
-        raise TableError(
-            f"The column {quoted(column.name)} of {path} holds {quoted(dotted[0])}, in a file with "
-            "decimal commas: write numbers without points between thousands."
-        )
-    if plain or not column.str.contains(COMMA).all():
-        return column
+def with_points(column: Any) -> Any:
+    """Numbers with decimal commas, and points between thousands or not, as others write them."""
     return column.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)

@@ -87,7 +87,8 @@ class Table:
     frame : polars.DataFrame or None
         The columns; None for LIBSVM.
     text : polars.DataFrame or None
-        The same as they are written, for levels such as "01"; for CSV and TSV only.
+        The same as they are written, for levels such as "01"; for CSV and TSV only, and where
+        rows are read in blocks only those columns that are asked for.
     X : csr matrix or None
         Rows of LIBSVM, whose columns are called x1, x2, ...; one that no row has is no column,
         since an index may be as large as anyone likes.
@@ -124,6 +125,11 @@ class Table:
         number = name[1:]
         digits = number.isascii() and number.isdigit() and len(number) < 10
         return name[:1] == "x" and digits and 1 <= int(number) <= self.X.shape[1]
+
+    def as_written(self, name: str) -> Any:
+        """A column as the file has it, where that is known: text of CSV and TSV."""
+        known = self.text is not None and name in self.text.columns
+        return self.text[name] if known else self.frame[name]
 
     def number(self, row: int) -> int:
         """The number in the file of a row, counted from 1."""
