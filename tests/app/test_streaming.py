@@ -16,11 +16,13 @@ from mossp.app import cli
 from mossp.app.commands.fit import in_blocks
 from mossp.app.features import Features
 from mossp.app.fitting.request import Request
+from mossp.app.fitting.rows import usable
 from mossp.app.model import Model
 from mossp.app.standardization import moments, sparse_moments
-from mossp.app.streaming import blocks, learning, memory, text
+from mossp.app.streaming import blocks, columns, memory, text
 from mossp.app.streaming.fit import fit
 from mossp.app.streaming.learning import TEST, Moments, Parts, learn
+from mossp.app.streaming.medians import medians
 from mossp.app.streaming.progress import RowsBar
 from mossp.app.tables import TableError, read, written
 from tests.app.test_tables import BROKEN
@@ -236,6 +238,83 @@ def test_features_from_blocks_are_those_of_the_table(file, short_blocks):
     assert learnt.counts.sum() == N
 
 
+def with_gaps() -> pl.DataFrame:
+    draw = np.random.default_rng(5)
+
+    def gaps(values, part=0.1):
+        return [None if draw.random() < part else value for value in values]
+
+    return pl.DataFrame(
+        {
+            "a": gaps(draw.normal(size=300)),
+            "b": gaps(draw.integers(0, 5, 300).astype(float)),
+            "c": gaps(draw.choice(["u", "v", "w"], 300)),
+            "d": gaps([f"{d:02}/{m:02}/2024" for d, m in draw.integers(1, 13, (300, 2))]),
+            "e": draw.normal(size=300),
+            "y": gaps(draw.choice(["no", "yes"], 300), 0.05),
+        }
+    )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("missing", ["impute", "drop"])
+def test_gaps_and_dates_in_blocks(suffix, missing, tmp_path, short_blocks, monkeypatch):
+    monkeypatch.setenv("MOSSP_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / f"gaps.{suffix}"
+    frame = with_gaps()
+    frame.write_csv(path) if suffix == "csv" else frame.write_parquet(path)
+    request = Request(path, "y", missing=missing, dates="dmy", cyclic=["d:year"])
+    table, note = usable(request, read(path))
+    whole = Features.learn(
+        table, "y", impute=missing == "impute", cycles=request.cycles, order="dmy"
+    )
+    found = learn(request, blocks.blocks_of(path), Parts(0, 0.0), quiet)
+    assert found.features.columns == whole.columns
+    assert (found.features.fill, found.features.flagged) == (whole.fill, whole.flagged)
+    np.testing.assert_allclose(found.features.centre, whole.centre, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.features.scale, whole.scale, rtol=1e-12)
+    assert found.notes == [note, *whole.notes]
+    assert found.sizes.sum() == table.rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["impute", "drop"])
+def test_rows_without_a_value_count_nothing(missing, tmp_path, short_blocks):
+    path = tmp_path / "gaps.parquet"
+    with_gaps().write_parquet(path)
+    options = ["--target", "y", "--missing", missing, "--dates", "dmy", "--test", "0",
+               "--regularizer", "l1:0.01"]  # fmt: skip
+    same(
+        fitted(path, tmp_path / "a.mossp", *options, "--stream"),
+        fitted(path, tmp_path / "b.mossp", *options, "--no-stream"),
+    )
+
+
+def test_medians_of_blocks():
+    draw = np.random.default_rng(7)
+    for count in (1, 2, 7, 300):
+        X = draw.normal(size=(count, 3)) * 10.0 ** draw.integers(-5, 5, (count, 3))
+        X[draw.random(X.shape) < 0.3] = np.nan
+        X[0] = 0.0
+        found = medians(
+            lambda X=X: (X[k : k + 50] for k in range(0, len(X), 50)), (~np.isnan(X)).sum(axis=0)
+        )
+        np.testing.assert_array_equal(found, np.nanmedian(X, axis=0))
+
+
+def test_texts_beyond_what_is_remembered(tmp_path, short_blocks, monkeypatch):
+    """Of very many numbers the one that is none is still told."""
+    monkeypatch.setattr(columns, "MOST_KEPT", 64)
+    path = tmp_path / "bad.parquet"
+    for values, message in (
+        ([*map(str, range(290)), "?", *["1"] * 9], "holds '\\?' in row 291"),
+        ([f"a{i}" for i in range(300)], "has more than 64 different texts in 64 rows"),
+    ):
+        pl.DataFrame({"c": values, "y": [0, 1] * 150}).write_parquet(path)
+        with pytest.raises(TableError, match=message):
+            learn(Request(path, "y"), blocks.blocks_of(path), Parts(0, 0.0), quiet)
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_moments_in_blocks(kind):
     X = rng.normal(size=(333, 5)) * [1e-9, 1, 1e200, 1, 0] + [0, 1e8, 0, 0, 3]
@@ -290,16 +369,14 @@ def test_memory_is_told():
     [
         ("c0", [1.0, None, *[2.0] * 98], "'c0' .* has 1 missing value, first in row 2"),
         ("c0", [*[1.0] * 69, float("inf"), *[2.0] * 30], "1 infinite value, first in row 70"),
-        ("c0", ["2024-01-05"] * 100, "dates or times, which are read in memory"),
-        ("c0", [str(i) for i in range(100)], "more than 10 different texts"),
+        ("c0", ["1/2/2024"] * 100, "which may be day/month or month/day"),
+        ("c0", [*["1/2/2024"] * 99, "31/31/2024"], "dates, but not all in one way"),
+        ("c0", [f"a{i}" for i in range(100)], "has 100 different texts in 100 rows"),
+        ("c0", [*map(str, range(90)), "?", *["1"] * 9], "holds '\\?' in row 91, where nearly all"),
         ("c0", [None, *["a"] * 99], "1 missing value, first in row 1"),
     ],
 )
-def test_faults_are_told_with_their_rows(
-    column, values, message, tmp_path, short_blocks, monkeypatch
-):
-
-    monkeypatch.setattr(learning, "MOST_LEVELS", 10)
+def test_faults_are_told_with_their_rows(column, values, message, tmp_path, short_blocks):
     path = tmp_path / "bad.parquet"
     pl.DataFrame({column: values, "c1": np.arange(100.0), "y": [0, 1] * 50}).write_parquet(path)
     with pytest.raises(TableError, match=message):
@@ -307,7 +384,7 @@ def test_faults_are_told_with_their_rows(
 
 
 @pytest.mark.parametrize(
-    "options", [{"rate": ["fpr <= 0.1"]}, {"inference": True}, {"missing": "drop"}]
+    "options", [{"rate": ["fpr <= 0.1"]}, {"inference": True}, {"max_features": 3}]
 )
 def test_what_needs_all_rows_is_refused(file, options):
     with pytest.raises(ValueError, match="--no-stream"):

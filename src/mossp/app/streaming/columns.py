@@ -52,6 +52,7 @@ class Column:
         self.kind: str | None = None  # text where some values are no dates
         self.counts: collections.Counter[str] = collections.Counter()  # of texts of training rows
         self.first: dict[str, int] = {}  # the row that each of them is in first
+        self.odd = False  # whether one of them is no number
         self.ways: Ways | None = Ways(order)
         self.gaps = False  # whether training rows miss a value
         self.rows = 0  # of training rows that have one
@@ -82,12 +83,16 @@ class Column:
         column = table.as_written(self.name).cast(str)
         here = column.filter(train).drop_nulls()
         for text, count in zip(*here.value_counts().to_dict(as_series=False).values(), strict=True):
-            known = text in self.first
-            if known or len(self.first) < MOST_KEPT or not is_number(text):
+            known, odd = text in self.first, not is_number(text)
+            # Of texts without end, the first that is no number is remembered in any case.
+            if known or len(self.first) < MOST_KEPT or (odd and not self.odd):
                 self.counts[text] += count
+                self.odd |= odd
             if not known and text in self.counts:
                 row = int((column == text).fill_null(False).arg_max() or 0)
                 self.first[text] = table.number(row)
+        if len(self.first) >= MOST_KEPT and self.odd and self.ways is None:
+            self.coding()  # which says that they are too many
 
     def coding(self) -> Coding:
         """Levels, dates, or None for numbers, after all rows."""
