@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import subprocess
@@ -15,14 +16,17 @@ import scipy.sparse
 from mossp.app import cli
 from mossp.app.commands.fit import in_blocks
 from mossp.app.features import Features
+from mossp.app.fitting.fit import fit as in_memory
 from mossp.app.fitting.request import Request
 from mossp.app.fitting.rows import usable
 from mossp.app.model import Model
 from mossp.app.standardization import moments, sparse_moments
 from mossp.app.streaming import blocks, columns, memory, text
+from mossp.app.streaming import fit as streaming_fit
 from mossp.app.streaming.fit import fit
 from mossp.app.streaming.learning import TEST, Moments, Parts, learn
 from mossp.app.streaming.medians import medians
+from mossp.app.streaming.page import write_report
 from mossp.app.streaming.progress import RowsBar
 from mossp.app.tables import TableError, read, written
 from tests.app.test_tables import BROKEN
@@ -384,11 +388,84 @@ def test_faults_are_told_with_their_rows(column, values, message, tmp_path, shor
 
 
 @pytest.mark.parametrize(
-    "options", [{"rate": ["fpr <= 0.1"]}, {"inference": True}, {"max_features": 3}]
+    "options",
+    [{"objective": "pu"}, {"scoring": "accuracy"}, {"max_features": 3}, {"choose": "1se"}],
 )
 def test_what_needs_all_rows_is_refused(file, options):
     with pytest.raises(ValueError, match="--no-stream"):
         fit(Request(file, "y", **options))
+
+
+KEPT = {
+    "rates": ["--rate", "fpr <= 0.1", "--rate", "tpr[colour=red] >= 0.6"],
+    "parity": ["--sensitive", "colour", "--parity", "0.01"],
+    "opportunity": ["--sensitive", "colour", "--opportunity", "0.02"],
+    "threshold": ["--threshold", "recall>=0.8"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", KEPT)
+def test_what_looks_at_all_rows_gives_the_same_model(asked, file, tmp_path, short_blocks):
+    options = ["--target", "y", "--exclude", "spent", "--regularizer", "l1:0.01", "--test", "0"]
+    options += KEPT[asked]
+    one = fitted(file, tmp_path / "a.mossp", *options, "--stream")
+    other = fitted(file, tmp_path / "b.mossp", *options, "--no-stream")
+    same(one, other)
+    np.testing.assert_allclose(one.threshold or 0.5, other.threshold or 0.5, rtol=1e-9)
+    for seen, expected in zip(
+        one.about["rates"].values(), other.about["rates"].values(), strict=True
+    ):
+        assert seen == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_standard_errors_and_rates_of_rows_in_blocks(file, tmp_path, short_blocks):
+    request = Request(file, "y", exclude=["spent"], regularizer="l1:0.01", inference=True, test=0.0)
+    streamed, whole = fit(request), in_memory(request)
+    ours, theirs = streamed.estimator.inference_, whole.estimator.inference_
+    np.testing.assert_allclose(ours.covariance, theirs.covariance, rtol=1e-7, atol=1e-12)
+    write_report(streamed, request, tmp_path / "page")
+    assert "Standard errors" in (tmp_path / "page" / "index.html").read_text()
+    bounded = dataclasses.replace(request, inference=False, rate=["fpr <= 0.1"], test=0.3)
+    seen = fit(bounded).model.about["rates"]["fpr <= 0.1"]
+    assert seen["train"] <= 0.1 and seen["low"] <= seen["test"] <= seen["high"]
+
+
+@pytest.mark.slow
+def test_a_strength_is_chosen_by_information(file, tmp_path, short_blocks):
+    options = ["--target", "y", "--exclude", "spent", "--choose", "bic", "--test", "0", "--stream"]
+    model = fitted(file, tmp_path / "a.mossp", *options)
+    assert 0 < np.count_nonzero(model.coef) < 8
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_its_checkpoint(file, tmp_path, short_blocks, monkeypatch, capsys):
+    options = ["--target", "y", "--exclude", "spent", "--regularizer", "l1-l2:0.01", "--test", "0"]
+    kept = ["--checkpoint", str(tmp_path / "run.npz")]
+    whole = fitted(file, tmp_path / "a.mossp", *options, "--stream")
+
+    def interrupted(params, rows):
+        params["checkpoint"].write_bytes(b"")
+        raise KeyboardInterrupt
+
+    arguments = ["fit", str(file), "--out", str(tmp_path / "b.mossp"), "--no-report"]
+    with monkeypatch.context() as patched:
+        patched.setattr(streaming_fit, "solution", interrupted)
+        assert cli.main([*arguments, *options, *kept, "--stream"]) == 130
+    assert "the same command goes on from" in capsys.readouterr().err
+    (tmp_path / "run.npz").unlink()
+    for _ in range(2):  # the second from the end of the first
+        same(fitted(file, tmp_path / "b.mossp", *options, *kept, "--stream"), whole)
+    assert cli.main([*arguments, *options, *kept, "--no-stream"]) == 2
+    assert "--checkpoint is for" in capsys.readouterr().err
+
+
+def test_several_processes_know_their_own_rows_only(file, monkeypatch):
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    for options in ({"rate": ["fpr <= 0.1"]}, {"inference": True}, {"threshold": "f1"}):
+        with pytest.raises(ValueError, match="start one process only"):
+            fit(Request(file, "y", **options))
 
 
 @pytest.mark.slow

@@ -181,6 +181,13 @@ Stream = Annotated[
         "size: in blocks where its numbers take more than a sixth of the memory available.",
     ),
 ]
+Checkpoint = Annotated[
+    Path | None,
+    Option(
+        help="Of a file that is read in blocks: where the run is saved every ten seconds; the same "
+        "command goes on from there."
+    ),
+]
 TestShare = Annotated[float, Option(help="Share of the rows that is kept for a test.")]
 
 # How it is solved -------------------------------------------------------------------------------

@@ -174,6 +174,7 @@ def settings_of(params: Parameters) -> dict[str, Any]:
         "polish": params["polish"], "tol": params["tol"], "replicas": params["n_replicas"],
         "starts": params["n_starts"], "seed": seed_of(params["random_state"]),
         "dtype": params["dtype"],
+        **({"checkpoint": params["checkpoint"]} if "checkpoint" in params else {}),
     }  # fmt: skip
 
 

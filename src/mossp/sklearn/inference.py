@@ -14,6 +14,7 @@ error tells.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -40,6 +41,7 @@ from mossp.sklearn.promises import has_rates, scores_of
 from mossp.sklearn.rows import Rows
 
 ACTIVE = 1e-8  # multipliers and slacks below this are none
+TOGETHER = 8  # directions whose products with the Hessian share a pass
 SINGULAR = 1e-10  # curvature, relative to the largest, along which nothing is known
 CONDITIONAL = (
     "Conditional on the selected support and the active constraints, which the same rows have "
@@ -121,12 +123,33 @@ def inference(params: Parameters, rows: Rows, result: Result) -> Inference:
         S = np.flatnonzero(free)
         c, J, q = constraints_at(oracles, x, result)
         H = hessian(oracles, x, q, S) + curvature(oracles, x, S)
-        B = np.cov(row_gradients(params, rows, result.x, structure.slices, S).T, ddof=0)
-    B = np.atleast_2d(B) if len(S) else np.zeros((0, 0))
+        each = (
+            row_gradients(params, some, result.x, structure.slices, S) for some in rows.pieces()
+        )
+        B, N = covariance(each, len(S))
     m_E = oracles.m_E
     active = np.concatenate([np.ones(m_E, bool), (q[m_E:] > ACTIVE) | (c[m_E:] > -ACTIVE)])
     Z = scipy.linalg.null_space(J[active][:, S]) if active.any() else np.eye(len(S))
-    return Inference(names_of(rows, structure.slices, S), x[S], sandwich(H, B, Z, len(rows.labels)))
+    return Inference(names_of(rows, structure.slices, S), x[S], sandwich(H, B, Z, N))
+
+
+def covariance(pieces: Iterable[np.ndarray], n: int) -> tuple[np.ndarray, int]:
+    """(of the rows of all pieces, how many there are), about the mean of the first piece.
+
+    Examples
+    --------
+    >>> G = np.array([[1.0, 2.0], [3.0, 2.0], [5.0, 8.0]])
+    >>> B, N = covariance([G[:1], G[1:]], 2)
+    >>> bool(np.allclose(B, np.cov(G.T, ddof=0))), N
+    (True, 3)
+    """
+    about, total, squares, count = None, np.zeros(n), np.zeros((n, n)), 0
+    for G in pieces:
+        about = G.mean(axis=0) if about is None else about
+        centred = G - about
+        total, squares = total + centred.sum(axis=0), squares + centred.T @ centred
+        count += len(G)
+    return squares / count - np.outer(total, total) / count**2, count
 
 
 def sandwich(H: np.ndarray, B: np.ndarray, Z: np.ndarray, N: int) -> np.ndarray:
@@ -162,11 +185,14 @@ def hessian(oracles: Oracles, x: np.ndarray, q: np.ndarray, S: np.ndarray) -> np
         return oracles.full_gradient(v) + oracles.linearized(v)[1](jnp.asarray(q))
 
     @jax.jit
-    def product(e: Any) -> Any:
-        return jax.jvp(slope, (jnp.asarray(x),), (e,))[1]
+    def products(E: Any) -> Any:
+        return jax.vmap(lambda e: jax.jvp(slope, (jnp.asarray(x),), (e,))[1])(E)
 
-    rows = [np.asarray(product(jnp.zeros(len(x)).at[j].set(1.0)))[S] for j in S]
-    return np.array(rows).reshape(len(S), len(S))
+    # Some directions share a pass over the rows.
+    E = np.zeros((-(-len(S) // TOGETHER) * TOGETHER, len(x)))
+    E[np.arange(len(S)), S] = 1.0
+    found = [np.asarray(products(some)) for some in E.reshape(-1, TOGETHER, len(x))]
+    return np.concatenate([np.zeros((0, len(x))), *found])[: len(S), S]
 
 
 def curvature(oracles: Oracles, x: np.ndarray, S: np.ndarray) -> np.ndarray:

@@ -239,6 +239,13 @@ def rates_on(
     0.0
     """
     rows = checked_rows(model, X, y, sample_weight, sensitive, offset, reset=False)
+    return rates_on_rows(model, rows, confidence)
+
+
+def rates_on_rows(
+    model: Any, rows: Rows, confidence: float = 0.95
+) -> dict[str, tuple[float, tuple[float, float]]]:
+    """As `rates_on`, of rows that were checked."""
     bounded = bounded_on(model.rates, rows, check=False)
     loss = loss_of(model.loss, REGRESSION if rows.classes is None else CLASSIFICATION,
                    rows.classes)  # fmt: skip

@@ -97,7 +97,7 @@ def rated(
     """
     promise = Promise(params, rows)
     problem, x0, settings = formulate(params, rows, start)
-    data = (*rows.data(promise.targets), promise.bounded.weights)
+    data = rows.data(promise.targets, promise.bounded.weights)
     free = dataclasses.replace(problem, data=data)
     spent = Spent()
     alone = spent.on(solve(free, x0, **settings))

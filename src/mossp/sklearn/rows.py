@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,9 +72,14 @@ class Rows:
             return None
         return self.labels if self.outputs else (self.labels > 0).astype(int)
 
-    def data(self, targets: np.ndarray) -> Any:
-        """What `LinearModel` reads: X, targets, weights, and the offset if there is one."""
-        return (self.X, targets, self.weights, *([] if self.offset is None else [self.offset]))
+    def data(self, targets: np.ndarray, *beside: np.ndarray) -> Any:
+        """What `LinearModel` reads: X, targets, weights, the offset if there is one; and more."""
+        offset = [] if self.offset is None else [self.offset]
+        return (self.X, targets, self.weights, *offset, *beside)
+
+    def pieces(self) -> Iterator[Rows]:
+        """The rows, some at a time: all of them at once, where they are in memory."""
+        yield self
 
     def balanced(self) -> Rows:
         """With weights whose mean is 1: the strength of a regulariser keeps its meaning."""

@@ -29,6 +29,9 @@ def command(
     try:
         return fit(request, out, force, None if no_report else report, as_json)
     except KeyboardInterrupt:
+        if request.checkpoint is not None and request.checkpoint.exists():
+            goes_on = f"Interrupted: the same command goes on from {request.checkpoint}."
+            return exits.fail(goes_on, exits.INTERRUPTED)
         return exits.TOO_EARLY
 
 
@@ -53,6 +56,10 @@ def fit(request: Request, out: Path, force: bool, report: Path | None, as_json: 
             fitted: Any = streamed(request)
             write: Any = write_streamed
         else:
+            if request.checkpoint is not None:
+                raise ValueError(
+                    "--checkpoint is for files that are read in blocks: give --stream."
+                )
             fitted, write = fit(request), write_report
         if found.process:  # the first one prints and writes files
             return exits.code_of(fitted.result)

@@ -53,10 +53,14 @@ def threshold_of(text: str, estimator: Any, rows: Sample) -> float:
         if hasattr(estimator, "predict_proba") and not 0 < given < 1:
             raise ValueError(f"--threshold must lie between 0 and 1, but {given:g} was given.")
         return given
-    scores, positive = scores_of(estimator, rows), rows.y == estimator.classes_[1]
+    return found_threshold(given, scores_of(estimator, rows), rows.y == estimator.classes_[1])
+
+
+def found_threshold(given: str, scores: np.ndarray, positive: np.ndarray) -> float:
+    """The threshold that a criterion finds among these scores."""
     levels = np.unique(scores)
     if len(levels) < 2:
-        raise ValueError(f"--threshold {text} needs scores that differ, but all rows score alike.")
+        raise ValueError(f"--threshold {given} needs scores that differ, but all rows score alike.")
     cuts = (levels[1:] + levels[:-1]) / 2
     order = np.sort(scores), np.sort(scores[positive])
     above = len(scores) - np.searchsorted(order[0], cuts)
@@ -72,7 +76,7 @@ def threshold_of(text: str, estimator: Any, rows: Sample) -> float:
     good = {"recall": recall >= value, "precision": precision >= value, "fpr": fpr <= value}
     allowed = np.flatnonzero(good[bound[1]])
     if not len(allowed):
-        raise ValueError(f"No threshold has {text} on the training rows.")
+        raise ValueError(f"No threshold has {given} on the training rows.")
     return float(cuts[allowed[-1 if bound[1] == "recall" else 0]])
 
 

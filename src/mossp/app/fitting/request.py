@@ -46,6 +46,7 @@ class Request:
     test_file: options.TestFile = None
     format: options.Format = None
     stream: options.Stream = None
+    checkpoint: options.Checkpoint = None
     method: options.Method = "auto"
     steps: options.Steps = None
     batch_size: options.BatchSize = None

@@ -116,12 +116,20 @@ def warn_of_numbers(request: Request, table: Table) -> None:
 
 
 def sample(request: Request, table: Table, features: Features, y: np.ndarray) -> Sample:
-    z = None if request.sensitive is None else tables.target_of(table, request.sensitive)
-    attributes = {} if z is None or request.sensitive is None else {request.sensitive: z}
-    for name in named_columns(request):
-        attributes[name] = tables.attribute_of(table, name)
+    attributes = attributes_of(request, table)
+    z = None if request.sensitive is None else attributes[request.sensitive]
     offset = None if request.offset is None else tables.offset_of(table, request.offset)
     return Sample(features.matrix(table), y, z, attributes, offset)
+
+
+def attributes_of(request: Request, table: Table) -> dict[str, np.ndarray]:
+    """The columns that bounds speak of: a protected attribute, and those of groups."""
+    found = {}
+    if request.sensitive is not None:
+        found[request.sensitive] = tables.target_of(table, request.sensitive)
+    for name in named_columns(request):
+        found[name] = tables.attribute_of(table, name)
+    return found
 
 
 def usable(request: Request, table: Table) -> tuple[Table, str | None]:

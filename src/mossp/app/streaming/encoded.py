@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -83,16 +83,32 @@ class Encoded(Storage):
     random_access = False
 
     def __init__(
-        self, blocks: Blocks, encoding: Encoding, told: Callable[[int, int], None] | None = None
-    ) -> None:
+        self, blocks: Blocks, encoding: Encoding, told: Callable[[int, int], None] | None = None,
+        beside: Sequence[np.ndarray] = (),
+    ) -> None:  # fmt: skip
         self.blocks, self.encoding, self.told = blocks, encoding, told
+        self.beside = tuple(beside)  # arrays in memory, with a row for each
         self.rows = blocks.rows
         count = 3 if encoding.request.offset is None else 4
-        self.treedef = jax.tree.structure((0,) * count)
+        self.treedef = jax.tree.structure((0,) * (count + len(self.beside)))
         self.names = [blocks.path.name, "the target", "the weight", "the offset"][:count]
+        self.names += [f"array {k} beside the rows" for k in range(len(self.beside))]
+
+    @property
+    def features(self) -> int:
+        return len(self.encoding.features.names)
+
+    def with_beside(self, beside: Sequence[np.ndarray]) -> Encoded:
+        """The same rows, with more arrays."""
+        return Encoded(self.blocks, self.encoding, self.told, beside)
+
+    def each(self) -> Iterator[tuple[int, list[HostRows]]]:
+        """(the number of its first row, the rows) of every block."""
+        for start in range(0, self.rows, self.blocks.length):
+            yield start, self.read(start, min(start + self.blocks.length, self.rows))
 
     def forms(self, length: int) -> tuple[Form, ...]:
-        n, C = len(self.encoding.features.names), self.encoding.outputs
+        n, C = self.features, self.encoding.outputs
         X: Form = Dense((n,), "<f8")
         if isinstance(self.blocks, SparseBlocks):
             X = Sparse.of(self.entry_counts(0), n, np.float64, length)
@@ -100,7 +116,8 @@ class Encoded(Storage):
         if C is not None:
             targets = Dense((C,), "<f8") if self.encoding.one_against_rest else Dense((), "<i8")
         offset = [] if self.encoding.request.offset is None else [Dense((), "<f8")]
-        return X, targets, Dense((), "<f8"), *offset
+        beside = [Dense(a.shape[1:], a.dtype.str) for a in self.beside]
+        return X, targets, Dense((), "<f8"), *offset, *beside
 
     def entry_counts(self, leaf: int) -> np.ndarray:
         assert isinstance(self.blocks, SparseBlocks)
@@ -109,18 +126,19 @@ class Encoded(Storage):
     def read(self, start: int, stop: int) -> list[HostRows]:
         if self.told is not None:
             self.told(start, stop)
-        return self.encoding.rows(self.blocks.table(start, stop), start)
+        rows = self.encoding.rows(self.blocks.table(start, stop), start)
+        return [*rows, *(a[start:stop] for a in self.beside)]
 
     def entry(self, leaf: int, row: int, place: tuple[int, ...]) -> str:
         what = self.encoding.features.names[place[0]] if leaf == 0 else self.names[leaf]
         return f"{what} in row {row + 1} of {self.blocks.path.name}"
 
     def reopened(self) -> tuple[Any, ...]:
-        return _encoded, (self.blocks.path, self.blocks.format, self.encoding)
+        return _encoded, (self.blocks.path, self.blocks.format, self.encoding, self.beside)
 
 
-def _encoded(path: Any, format: str | None, encoding: Encoding) -> Encoded:
-    return Encoded(blocks_of(path, format, encoding.request.target), encoding)
+def _encoded(path: Any, format: str | None, encoding: Encoding, beside: Any) -> Encoded:
+    return Encoded(blocks_of(path, format, encoding.request.target), encoding, None, beside)
 
 
 def is_train(part: np.ndarray) -> np.ndarray:

@@ -8,13 +8,13 @@ kept for a test is decided by random numbers of their own. All other things are 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from mossp import losses
-from mossp._base import crew
 from mossp.app.features import Features
 from mossp.app.fitting.decisions import checked_threshold
 from mossp.app.fitting.estimator import entry_names, estimator_of
@@ -23,23 +23,24 @@ from mossp.app.fitting.request import Request
 from mossp.app.fitting.rows import as_classes, loss_and_kind
 from mossp.app.model import Model
 from mossp.app.streaming.blocks import Blocks, blocks_of
-from mossp.app.streaming.encoded import Encoded, Encoding, is_train
-from mossp.app.streaming.learning import HELD_OUT, MOST_VALUES, TRAIN, Learnt, Parts, Usable, learn
+from mossp.app.streaming.choosing import chosen_strength
+from mossp.app.streaming.encoded import Encoded, Encoding
+from mossp.app.streaming.judging import rates_of, scored, threshold_of
+from mossp.app.streaming.kept import StreamedRows, kept, share, streamed
+from mossp.app.streaming.learning import HELD_OUT, MOST_VALUES, TRAIN, Learnt, Parts, learn
 from mossp.app.streaming.progress import RowsBar
-from mossp.app.streaming.scores import Classification, Regression
-from mossp.app.tables import TableError, offset_of, target_of
-from mossp.data import OnDisk, Sharded
-from mossp.data.memory import Part
+from mossp.app.tables import TableError
 from mossp.result import Result
 from mossp.sklearn.answers import set_result
+from mossp.sklearn.choosing import BIC, ONE_ERROR
 from mossp.sklearn.formulation import CLASSIFICATION, REGRESSION, loss_of
-from mossp.sklearn.paths import path_of, solution, strengths
-from mossp.sklearn.rows import Rows
+from mossp.sklearn.inference import check_inference, inference
+from mossp.sklearn.paths import solution
+from mossp.sklearn.promises import bounds_of
 
-# Options of `mossp fit` that look at all rows at once.
-IN_MEMORY = ("objective", "rate", "rates_margin", "sensitive", "parity", "opportunity", "inference",
-             "max_features", "scoring")  # fmt: skip
-STRENGTHS = 10  # that are tried where none is given: each takes some ten passes
+IN_MEMORY = ("objective", "max_features", "scoring")  # options that need the features of all rows
+KEPT = ("rate", "parity", "opportunity")  # that need targets, groups and scores of all rows
+ALONE = (*KEPT, "inference")  # that are for one process
 
 
 class Streamed(NamedTuple):
@@ -53,48 +54,24 @@ class Streamed(NamedTuple):
     notes: list[str]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class StreamedRows(Rows):
-    """Rows that stay on disk, as a linear model takes them."""
-
-    storage: Encoded | None = None
-
-    @property
-    def features(self) -> int:
-        assert self.storage is not None
-        return len(self.storage.encoding.features.names)
-
-    def data(self, targets: np.ndarray) -> Any:
-        """As `Rows.data`, of this process's rows."""
-        assert self.storage is not None
-        first, end = share(self.storage.rows)
-        if jax.process_count() == 1:
-            return OnDisk.of(self.storage)
-        return Sharded(OnDisk.of(Part(self.storage, first, end)))
-
-    def balanced(self) -> Rows:
-        """Weights have the mean 1 as they are read."""
-        return self
-
-
-def share(rows: int) -> tuple[int, int]:
-    """The rows of this process: from the first to before the second."""
-    ends = np.linspace(0, rows, jax.process_count() + 1).astype(int)
-    return int(ends[jax.process_index()]), int(ends[jax.process_index() + 1])
-
-
 def check(request: Request) -> None:
     """Raise ValueError where an option needs all rows in memory."""
     for name in IN_MEMORY:
         if getattr(request, name):
             refuse(name)
-    if request.choose != "best" and request.chooses_strength:
-        refuse("choose")
-    threshold = 0.5 if request.threshold is None else checked_threshold(request.threshold)
-    if not isinstance(threshold, float):
+    if request.choose == ONE_ERROR and request.chooses_strength:
         raise ValueError(
-            "A criterion for --threshold looks at all rows at once: give a number, or --no-stream."
+            "--choose 1se compares folds, but of a file that is read in blocks one fifth is held "
+            "out: choose best or bic, or give --no-stream."
         )
+    if jax.process_count() > 1:
+        asked = [name for name in ALONE if getattr(request, name)]
+        asked += ["choose"] * (request.choose == BIC) + ["threshold"] * criterion(request)
+        if asked:
+            raise ValueError(
+                f"--{asked[0]} needs a process that knows the scores of all rows: leave it out, or "
+                "start one process only."
+            )
     if not 0 <= request.test < 1:
         raise ValueError(
             f"--test must be a share of the rows from 0 to below 1, but {request.test:g} was given."
@@ -108,8 +85,14 @@ def refuse(name: str) -> None:
     )
 
 
+def criterion(request: Request) -> bool:
+    """Whether a threshold is to be found, not given."""
+    return request.threshold is not None and isinstance(checked_threshold(request.threshold), str)
+
+
 def fit(request: Request) -> Streamed:
     """Learn, fit and score, block by block."""
+    bounds_of(request.rates)  # a slip in a text is told before a large file is read
     request.check()
     check(request)
     blocks = blocks_of(request.train, request.format, request.target)
@@ -135,17 +118,31 @@ def fit(request: Request) -> Streamed:
             *learnt.notes,
             f"{request.train} is read in blocks of {blocks.length:,} rows.",
         ]
+        if request.threshold is not None and (known is None or len(known) != 2):
+            raise ValueError("--threshold is for two classes, and the target has none, or more.")
+        make = kept if any(getattr(request, name) is not None for name in KEPT) else streamed
         if request.chooses_strength:
-            lam = chosen_strength(estimator, blocks, learnt, encoding, bar)
+            of_all = kept if request.choose == BIC else make
+            lam, why = chosen_strength(estimator, lambda e: rows_of(blocks, learnt, e, bar, of_all),
+                                       encoding, request.choose)  # fmt: skip
             estimator.set_params(lam=lam)
-            notes.append(f"The strength {lam:.6g} has the lowest loss on a held-out fifth.")
-        rows = rows_of(blocks, learnt, encoding, bar)
-        set_result(estimator, solution(vars(estimator), rows), rows)
+            notes.append(f"The strength {lam:.6g} has {why}.")
+        rows = rows_of(blocks, learnt, encoding, bar, make)
+        if request.inference:
+            check_inference(vars(estimator))
+        saved = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
+        result = solution({**vars(estimator), **saved}, rows)
+        set_result(estimator, result, dataclasses.replace(rows, X=None))
+        if request.inference:
+            estimator.inference_ = inference(vars(estimator), rows, result)
         model = as_model(request, learnt.features, estimator, loss, {}, {})
-        threshold = None if request.threshold is None else float(request.threshold)
-        model = dataclasses.replace(model, threshold=threshold)
+        if request.threshold is not None:
+            model = dataclasses.replace(model, threshold=threshold_of(request, model, rows))
         scores, confusion = scored(request, model, blocks, parts, bar)
-    about = {**model.about, "scores": scores, "confusion": confusion}
+        rates = rates_of(request, estimator, rows, model)
+    about = {**model.about, "scores": scores, "confusion": confusion, "rates": rates}
+    if request.threshold is not None:
+        about["threshold"] = request.threshold
     model = dataclasses.replace(model, about=about)
     names = entry_names(learnt.features.names, estimator)
     return Streamed(model, estimator.result_, estimator, names, scores, notes)
@@ -183,73 +180,13 @@ def encoded_as(
     )  # fmt: skip
 
 
-def rows_of(blocks: Blocks, learnt: Learnt, encoding: Encoding, bar: RowsBar) -> StreamedRows:
+def rows_of(
+    blocks: Blocks, learnt: Learnt, encoding: Encoding, bar: RowsBar,
+    make: Callable[[Encoded], StreamedRows],
+) -> StreamedRows:  # fmt: skip
     """The rows that a model is fitted to; the others have the weight 0."""
     count = int(learnt.sizes[list(encoding.kept)].sum())
     if not count:
         raise TableError(f"No row of {blocks.path} is left to fit to: give a smaller --test.")
-    storage = Encoded(blocks, dataclasses.replace(encoding, weight=blocks.rows / count), bar.read)
-    none = np.zeros(0)
-    offset = None if encoding.request.offset is None else none
-    return StreamedRows(None, none, none, encoding.classes, offset=offset, storage=storage)
-
-
-def chosen_strength(
-    estimator: Any, blocks: Blocks, learnt: Learnt, encoding: Encoding, bar: RowsBar
-) -> float:
-    """The strength with the lowest mean loss on the rows that are held out."""
-    rows = rows_of(blocks, learnt, dataclasses.replace(encoding, kept=(TRAIN,)), bar)
-    params, classes = vars(estimator), encoding.classes
-    found = path_of(params, rows, strengths(STRENGTHS, params, rows))
-    function = loss_of(estimator.loss, REGRESSION if classes is None else CLASSIFICATION, classes)
-    total = np.zeros(len(found.results))
-    held_out = dataclasses.replace(encoding, kept=(HELD_OUT,))
-    first, end = share(blocks.rows)
-    for start in range(first, end, blocks.length):
-        stop = min(start + blocks.length, end)
-        X, y, w, *offset = Encoded(blocks, held_out).read(start, stop)
-        for k, result in enumerate(found.results):
-            z = X @ result.x["coef"] + result.x.get("intercept", 0.0)
-            z = z + offset[0] if offset else z
-            total[k] += float(w @ np.asarray(function.rows(z, y), np.float64))
-    total = np.asarray(crew.summed(total, crew.mesh_of()))
-    return float(found.lams[int(np.argmin(total))])
-
-
-def scored(
-    request: Request, model: Model, blocks: Blocks, parts: Parts, bar: RowsBar
-) -> tuple[dict[str, dict[str, float]], dict[str, list[list[int]]]]:
-    """(scores by part of the data, confusion tables), each process on its own rows."""
-
-    def empty() -> Any:
-        return Regression() if model.classes is None else Classification(model.classes)
-
-    sums = {"train": empty()}
-    if request.test or request.test_file is not None:
-        sums["test"] = empty()
-
-    def add(to: Any, whole: Any, among: np.ndarray | None = None) -> None:
-        table, _ = Usable(request).of(whole, among)
-        if not table.rows:
-            return
-        y = target_of(table, request.target)
-        y = y if model.classes is None else as_classes(y)
-        offset = None if request.offset is None else offset_of(table, request.offset)
-        to.add(model, model.features.matrix(table), y, offset)
-
-    for start, table in blocks.each(*share(blocks.rows)):
-        bar.learning(start, "scores")
-        train = is_train(parts.of(start, start + table.rows))
-        add(sums["train"], table, train)
-        if request.test_file is None and request.test:
-            add(sums["test"], table, ~train)
-    if request.test_file is not None:
-        other = blocks_of(request.test_file, request.format, request.target, model.features.as_text)
-        for _, table in other.each(*share(other.rows)):
-            add(sums["test"], table)
-    mesh = crew.mesh_of()
-    for each in sums.values():
-        each.merge(lambda a: np.asarray(crew.summed(a, mesh)))
-    scores = {name: each.result() for name, each in sums.items()}
-    confusion = {name: s.confusion for name, s in sums.items() if model.classes is not None}
-    return scores, confusion
+    weighted = dataclasses.replace(encoding, weight=blocks.rows / count)
+    return make(Encoded(blocks, weighted, bar.read))

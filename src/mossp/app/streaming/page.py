@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mossp.app.fitting.page import asked_part, confusion_part
+from mossp.app.fitting.page import asked_part, confusion_part, inference_part, rates_part
 from mossp.app.fitting.request import Request
 from mossp.app.streaming.fit import Streamed
 from mossp.report import Extra, numbers, write_page
@@ -19,6 +19,10 @@ def write_report(fitted: Streamed, request: Request, folder: Path) -> Path:
     extras = [asked_part(given), scores_part(fitted)]
     if fitted.model.about["confusion"]:
         extras.append(confusion_part(given))
+    if fitted.model.about["rates"]:
+        extras.insert(1, rates_part(given))
+    if request.inference:
+        extras.append(inference_part(given))
     what = f"{request.target or 'the labels'} of {Path(request.train).name}"
     return write_page(
         fitted.result, folder, title=f"A model of {what}", names=fitted.names, extras=extras

@@ -19,7 +19,7 @@ class Regression:
     def __init__(self) -> None:
         self.sums = np.zeros(5)  # rows, |e|, e^2, and y and y^2 about the intercept
 
-    def add(self, model: Any, X: Any, y: np.ndarray, offset: Any) -> None:
+    def add(self, model: Any, X: Any, y: np.ndarray, offset: Any, z: Any = None) -> None:
         """Take rows into account."""
         e, d = y - model.predict(X, offset), y - model.intercept[0]
         self.sums += len(y), np.abs(e).sum(), (e**2).sum(), d.sum(), (d**2).sum()
@@ -46,9 +46,10 @@ class Classification:
         self.sums = np.zeros((len(classes), len(classes)))
         self.log_loss = np.zeros(1)
         self.has_log_loss = False
+        self.groups: dict[Any, np.ndarray] = {}  # by value of z: deserving or not, decided for
 
-    def add(self, model: Any, X: Any, y: np.ndarray, offset: Any) -> None:
-        """Take rows into account."""
+    def add(self, model: Any, X: Any, y: np.ndarray, offset: Any, z: Any = None) -> None:
+        """Take rows into account; z is a protected attribute of theirs."""
         known = np.isin(y, self.classes)
         if not known.all():
             raise ValueError(
@@ -57,6 +58,11 @@ class Classification:
             )
         true, taken = (np.searchsorted(self.classes, v) for v in (y, model.predict(X, offset)))
         np.add.at(self.sums, (true, taken), 1)
+        last = len(self.classes) - 1  # the favourable class
+        for value in [] if z is None else np.unique(z).tolist():
+            inside = z == value
+            counts = self.groups.setdefault(value, np.zeros((2, 2)))
+            np.add.at(counts, ((true[inside] == last) * 1, (taken[inside] == last) * 1), 1)
         probabilities = model.probabilities(X, offset)
         if probabilities is not None:
             self.has_log_loss = True
@@ -86,4 +92,15 @@ class Classification:
             found["F1"] = 2 * precision * found["recall"] / both if both else 0.0
         if self.has_log_loss:
             found["log loss"] = float(self.log_loss[0] / counts.sum())
+        if self.groups:
+            found["gap of selection rates"] = gap([c.sum(axis=0) for c in self.groups.values()])
+            deserving = [c[1] for c in self.groups.values() if c[1].sum()]
+            if deserving:
+                found["gap of true positive rates"] = gap(deserving)
         return found
+
+
+def gap(counts: list[np.ndarray]) -> float:
+    """Between the groups that are decided for most and least often."""
+    rates = [c[1] / c.sum() for c in counts]
+    return float(max(rates) - min(rates))
