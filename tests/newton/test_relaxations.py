@@ -92,8 +92,10 @@ class Landscape:
 def test_it_goes_on_as_long_as_F_falls(monkeypatch):
     one = Landscape({1.0: 5.0, 0.25: 4.0, 0.1: 4.5})
     assert one.walk(monkeypatch) == (True, 4.0) and one.tried == [1.0, 0.25, 0.1]
-    down = Landscape({1.0: 5.0, 0.25: 4.0, 0.1: 3.0})
-    assert down.walk(monkeypatch) == (False, 3.0)
+    far = Landscape({1.0: 5.0, 0.25: 4.0, 0.1: 3.0, 0.04: 2.0, 0.016: 2.5})
+    assert far.walk(monkeypatch) == (True, 2.0) and far.tried == [1.0, 0.25, 0.1, 0.04, 0.016]
+    down = Landscape({p: p for p in (1.0, *relaxations.WEAKER)})
+    assert down.walk(monkeypatch) == (False, relaxations.WEAKER[-1])
 
 
 def test_a_first_step_up_is_checked_half_way(monkeypatch):

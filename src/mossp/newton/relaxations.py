@@ -1,6 +1,6 @@
 """Critical points from answers without -g, which is what makes a problem not convex.
 
-    min f + p h,    p = 1, 1/4, 1/10
+    min f + p h,    p = 1, 1/4, 1/10, 1/25, ...
 
 has one minimum. h alone shrinks more than h - g does: the smaller its part p, the more entries it
 leaves. Newton's method on f + h - g leads from each of these minima to a critical point, and as a
@@ -21,7 +21,7 @@ from mossp.oracles import Oracles
 Newton = Callable[..., Polished]  # newton(oracles, x, tol=None)
 
 LIKELY = 0.25  # the part that leads to the best critical point more often than any other
-WEAKER = (LIKELY, 0.1)  # parts of h after all of it: further ones cost more than steps do
+WEAKER = (LIKELY, 0.1, 0.04, 0.016, 0.006)  # parts of h after all of it: then h is next to none
 HALF_WAY = 0.5  # from all of it to the first of these
 ROUGH = 1e-4  # the tolerance of answers without -g: that of a start
 LOWER = 1e-9  # relative: ends whose F differ by less are one

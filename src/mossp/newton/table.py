@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from mossp.data.sparse import SparseRows
+from mossp.newton.pairs import DEAR, FASTER, MOST, Pairs, pair_count
 from mossp.newton.repeated import Repeated, repeated
 
 # Filled beyond this a table is multiplied as a dense one, and up to it as a sparse one, whatever it
@@ -54,6 +55,7 @@ class Table:
     A: Any  # an array, or scipy.sparse by columns
     ones: bool
     rows: Repeated | None = None  # where A has the distinct rows alone
+    part_of: tuple[Table, np.ndarray] | None = None  # another table, and which features these are
 
     @property
     def features(self) -> int:
@@ -101,7 +103,9 @@ class Table:
         if not self.sparse:
             return Table(np.asfortranarray(self.A[:, kept]), ones, self.rows)
         A = self.A[:, kept]
-        return Table(A.toarray(order="F") if is_filled(A.nnz, A) else A, ones, self.rows)
+        if is_filled(A.nnz, A):
+            return Table(A.toarray(order="F"), ones, self.rows)
+        return Table(A, ones, self.rows, part_of=(self, features))
 
     def gram(self, w: np.ndarray, S: np.ndarray, T: np.ndarray | None = None) -> np.ndarray:
         """A_S' diag(w) A_T; T is S where it is left out, and the result symmetric."""
@@ -151,6 +155,11 @@ class Table:
         return R if self.rows is None else self.rows.summed(R)
 
     def _sparse_gram(self, w: np.ndarray, S: np.ndarray, T: np.ndarray) -> np.ndarray:
+        if self.part_of is not None:  # by which pairs and columns are kept
+            whole, features = self.part_of
+            return whole._sparse_gram(w, features[S], features[T])
+        if self._pairs_pay(S, T):
+            return self._pairs.sums(w)[np.ix_(S, T)]
         left, right = self._taken(S), self._taken(T)
         weighted = right.rows.copy()
         weighted.data = weighted.data * w[right.owners]
@@ -172,6 +181,31 @@ class Table:
     def _last(self) -> dict[bytes, Taken]:
         return {}
 
+    def _pairs_pay(self, S: np.ndarray, T: np.ndarray) -> bool:
+        """Whether sums by pairs are less work: from when the others have cost as much as these.
+
+        Matrices of few columns are formed from those, which are few entries.
+        """
+        if self._pair_count > MOST:
+            return False
+        share = len(S) * len(T) / self.features**2
+        self._formed[0] += share
+        return self._formed[0] > DEAR and FASTER * share > 1
+
+    @functools.cached_property
+    def _formed(self) -> list[float]:
+        """Matrices of all columns that were asked for, parts of them included."""
+        return [0.0]
+
+    @functools.cached_property
+    def _pair_count(self) -> int:
+        A = self.A
+        return pair_count(np.bincount(A.indices, minlength=A.shape[0]) + self.ones)
+
+    @functools.cached_property
+    def _pairs(self) -> Pairs:
+        return Pairs.of(self._by_columns(np.arange(self.features)).tocsr())
+
     def _by_columns(self, S: np.ndarray) -> Any:
         if not self.ones:
             return self.A if len(S) == self.features else self.A[:, S]
@@ -189,10 +223,14 @@ def is_filled(count: int, A: Any) -> bool:
 
 
 class Known(NamedTuple):
-    """What a pass over the data has found."""
+    """What a pass over the data has found: the table without an intercept, and with one."""
 
-    A: Any  # as a Table has it
-    rows: Repeated | None
+    plain: Table
+    ones: Table
+
+    @classmethod
+    def of(cls, A: Any, rows: Repeated | None) -> Known:
+        return cls(Table(A, False, rows), Table(A, True, rows))
 
 
 _known: dict[tuple[int, int], tuple[weakref.ref[Any], Known | None]] = {}
@@ -202,7 +240,7 @@ def table(A: Any, N: int, ones: bool) -> Table:
     """Of the first N rows of an array of JAX, or of sparse rows.
 
     What takes a pass over the data, sparse rows by columns and the distinct ones of dense rows, is
-    found once, and remembered for as long as they live.
+    found once, and remembered for as long as they live, with the columns taken out last.
     """
     array = A.values if isinstance(A, SparseRows) else A
     key = id(array), N
@@ -210,19 +248,21 @@ def table(A: Any, N: int, ones: bool) -> Table:
         forget = weakref.ref(array, lambda _: _known.pop(key, None))
         _known[key] = forget, known_of(A, N)
     found = _known[key][1]
-    return Table(dense(A, N), ones) if found is None else Table(found.A, ones, found.rows)
+    if found is None:
+        return Table(dense(A, N), ones)
+    return found.ones if ones else found.plain
 
 
 def known_of(A: Any, N: int) -> Known | None:
     """None where the rows are best taken as they are, without a copy."""
     if isinstance(A, SparseRows):
-        return Known(A.by_columns(N), None)
+        return Known.of(A.by_columns(N), None)
     array = dense(A, N)
     rows = repeated(array)
     distinct = array if rows is None else array[rows.first]
     if not is_filled(int(np.count_nonzero(distinct)), distinct):
-        return Known(scipy.sparse.csc_array(distinct), rows)
-    return None if rows is None else Known(distinct, rows)
+        return Known.of(scipy.sparse.csc_array(distinct), rows)
+    return None if rows is None else Known.of(distinct, rows)
 
 
 def dense(A: Any, N: int) -> np.ndarray:
