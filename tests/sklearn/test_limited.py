@@ -93,6 +93,32 @@ def test_a_limit_with_constraints_classes_and_rates():
     assert np.count_nonzero(rated.coef_) <= 2 and rated.rates_["fpr <= 0.1"] <= 0.1
 
 
+def least_squares_that_sum_to_one(columns):
+    """The minimum over columns that hold sum(x) = 1, from its KKT system."""
+    A = np.column_stack([X[:, columns], np.ones(N)])
+    e = np.append(np.ones(len(columns)), 0.0)
+    K = np.block([[A.T @ A / N, e[:, None]], [e[None], np.zeros((1, 1))]])
+    x = np.linalg.solve(K, np.append(A.T @ Y / N, 1.0))[:-1]
+    return np.mean((A @ x - Y) ** 2) / 2
+
+
+def test_the_search_under_a_constraint_finds_the_best_of_all_subsets():
+    model = MoSSPRegressor(max_features=3, equality="sum(x) = 1").fit(X, Y)
+    subsets = [list(s) for s in itertools.combinations(range(n), 3)]
+    best = min(subsets, key=least_squares_that_sum_to_one)
+    assert np.flatnonzero(model.coef_).tolist() == best and model.result_.success
+    assert model.result_.fun == pytest.approx(least_squares_that_sum_to_one(best), abs=1e-9)
+    assert model.certificate_.is_kkt(1e-10)
+
+
+def test_a_rate_keeps_the_columns_that_are_best_without_it():
+    free = MoSSPClassifier(max_features=3).fit(X, SIGN)
+    rated = MoSSPClassifier(max_features=3, rates="fpr <= 0.05").fit(X, SIGN)
+    assert np.mean(free.predict(X)[SIGN < 0] > 0) > 0.05  # so that the bound binds
+    assert np.flatnonzero(rated.coef_).tolist() == np.flatnonzero(free.coef_).tolist()
+    assert rated.rates_["fpr <= 0.05"] <= 0.05 and rated.result_.success
+
+
 def test_cardinality_in_a_problem_of_ones_own():
     target = np.array([3.0, -0.5, 2.0, 1.0, -2.5, 0.1])
 

@@ -22,13 +22,16 @@ import jax
 import numpy as np
 
 from mossp._base.device import on_device
+from mossp._base.structure import Structure
 from mossp._base.types import PyTree
 from mossp.certificates.stationarity import full_gradient, shortest_certificate
 from mossp.expected import Expected
 from mossp.problem import Problem
+from mossp.regularizers import Box, Zero
 from mossp.regularizers.strength import strengthened
 from mossp.result import Result, Status
 from mossp.sklearn.formulation import Parameters, formulate
+from mossp.sklearn.limited import best_found
 from mossp.sklearn.promises import ROUNDING, Promise, Sight, spread_of
 from mossp.sklearn.rows import Rows
 from mossp.sklearn.thresholds import best_threshold
@@ -100,13 +103,17 @@ def rated(
     data = rows.data(promise.targets, promise.bounded.weights)
     free = dataclasses.replace(problem, data=data)
     spent = Spent()
-    alone = spent.on(solve(free, x0, **settings))
+    limited = params["max_features"] is not None
+    found = best_found({**params, "rates": None}, rows) if limited else None
+    alone = spent.on(solve(free, x0, **settings) if found is None else found)
     if alone.status is Status.INTERRUPTED or not np.isfinite(alone.fun):
         return alone
     temperature = WIDTH * spread_of(promise.scores(alone.x))
     first = Candidate(alone, promise.seen(alone.x, temperature), temperature)
     if first.sight.met:
         return finished(promise, first, spent, met=True)
+    if limited:  # the columns that are best without the rates stay
+        x0, free = alone.x, with_regularizer(free, over_columns(alone.x, params["nonnegative"]))
 
     def bounded(shift: np.ndarray, temperature: float, x: PyTree) -> Problem:
         return with_constraint(free, Expected(promise.proxies(x, temperature, shift)))
@@ -152,6 +159,17 @@ def rated(
         allowed = [c for c in standing if c.result.violation <= ROUNDING]
         best = min(allowed, key=worth, default=None)
     return finished(promise, best or nearest, spent, best is not None)
+
+
+def over_columns(x: PyTree, nonnegative: bool) -> Box:
+    """The bounds that let in no other column than those of x."""
+    ends = {
+        "coef": np.where(np.asarray(x["coef"]) != 0, np.inf, 0.0),
+        **{name: np.full(np.shape(leaf), np.inf) for name, leaf in x.items() if name != "coef"},
+    }
+    low = {**ends, "coef": np.zeros_like(ends["coef"])} if nonnegative else ends
+    ravel = Structure.of(x).ravel
+    return Box(Zero(), -ravel(low), ravel(ends))
 
 
 def mixed(x: PyTree, other: PyTree, share: float) -> PyTree:

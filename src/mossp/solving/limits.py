@@ -3,6 +3,8 @@
 The truncated l1 norm in its place has its minimum within the limit once lam is above the slopes of
 f + q'c there. lam begins above those at the start and at 0, and is raised as long as the answer has
 more nonzeros; if it still has, the largest units are kept, and the problem is solved over them.
+Every point with few nonzeros is critical under such a lam, the start 0 among them: where all rows
+are known, a search by exchanges (`mossp.solving.exchanges`) comes before.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from mossp.regularizers import Box, Zero
 from mossp.regularizers.base import Counted
 from mossp.regularizers.strength import strengthened
 from mossp.result import Result, Status, as_start
+from mossp.solving.exchanges import Exchanges, searchable
 
 FIRM = 10.0  # times the slopes: a strength at which no further entry enters
 RAISED, TIMES = 10.0, 3  # lam, while the answer has too many nonzeros
@@ -45,6 +48,11 @@ def solve_within(problem: Problem, x0: Any, settings: dict[str, Any], solved: So
     structure = Structure.of(start)
     limits = problem.regularizer.on(structure.slices).counted(structure.size)
     factor = strength_within(problem, start)
+    if searchable(problem, limits, settings) and problem.oracles(start).finite_sum:
+        search = Exchanges(_raised(problem, factor), structure, limits[0], settings, solved)
+        best = search.run(structure.ravel(start))
+        x0, factor = best.x, max(factor, FIRM * float(np.abs(search.slopes(best)).max()))
+        settings = {**settings, "starts": 1}
     result = solved(_raised(problem, factor), x0, settings)
     settings = {**settings, "checkpoint": None}  # which is of the first penalty
     for _ in range(TIMES):
