@@ -162,29 +162,22 @@ def parse(
     ['0 <= age', 'age <= 1']
     >>> parse("age - x['mean radius']", ["age", "mean radius"], relation="=")[0].text
     "age - x['mean radius'] = 0"
+    >>> parse("plan=basic >= 0.5", ["age", "plan=basic"])[0].text  # no other reading of it
+    'x["plan=basic"] >= 0.5'
     """
     if not isinstance(text, str):
         raise TypeError(f"A constraint must be text, but {type(text).__name__} was given.")
     if relation not in (None, "=", "<="):
         raise ValueError(f'relation must be "=", "<=" or None, but it is {relation!r}.')
     reader = _Reader(text, columns, classes, units)
-    cuts = reader.relations()
-    for sign, at, _ in cuts:
-        if sign != cuts[0][0]:
-            reader.fail(f"`{cuts[0][0]}` and `{sign}` do not mix: give two constraints.", at)
-        if relation is not None and (relation == "=") != (sign == "="):
-            kind = "equality" if sign == "=" else "inequality"
-            reader.fail(f"`{short(text.strip())}` is an {kind}: give it as {kind}.", at)
-    ends = [0, *(place for _, *places in cuts for place in places), len(text)]
-    sides = [reader.side(*span) for span in zip(ends[::2], ends[1::2], strict=True)]
-    if not cuts:
-        if relation is None:
-            reader.fail("There is no relation: write =, <= or >=, as in `x <= 1`.", len(text))
-        cuts, sides = [(relation, len(text), 0)], [*sides, _Side("0", 0, _Part(0.0, ()))]
-    return [
-        reader.link(left, sign, at, right)
-        for left, (sign, at, _), right in zip(sides[:-1], cuts, sides[1:], strict=True)
-    ]
+    try:
+        return reader.constraints(relation)
+    except ExpressionError:
+        name = reader.unquoted()
+        if name is None:
+            raise
+    text = f"{text[: name.start()]}{_in_brackets(name[0])}{text[name.end() :]}"
+    return parse(text, columns, relation, classes, units)
 
 
 class _Part(NamedTuple):
@@ -227,21 +220,41 @@ class _Reader:
         self.shapes: dict[str, Shape] = {"x": (self.size, *outputs), "intercept": outputs}
         self.text, self.nodes, self.units = text, 0, units
 
+    def constraints(self, relation: str | None) -> list[Expression]:
+        """All relations of the text, as `parse` returns them."""
+        cuts = self.relations()
+        for sign, at, _ in cuts:
+            if sign != cuts[0][0]:
+                self.fail(f"`{cuts[0][0]}` and `{sign}` do not mix: give two constraints.", at)
+            if relation is not None and (relation == "=") != (sign == "="):
+                kind = "equality" if sign == "=" else "inequality"
+                self.fail(f"`{short(self.text.strip())}` is an {kind}: give it as {kind}.", at)
+        ends = [0, *(place for _, *places in cuts for place in places), len(self.text)]
+        sides = [self.side(*span) for span in zip(ends[::2], ends[1::2], strict=True)]
+        if not cuts:
+            if relation is None:
+                self.fail(
+                    "There is no relation: write =, <= or >=, as in `x <= 1`.", len(self.text)
+                )
+            cuts, sides = [(relation, len(self.text), 0)], [*sides, _Side("0", 0, _Part(0.0, ()))]
+        return [
+            self.link(left, sign, at, right)
+            for left, (sign, at, _), right in zip(sides[:-1], cuts, sides[1:], strict=True)
+        ]
+
     def fail(self, reason: str, where: int | ast.expr) -> NoReturn:
         position = where if isinstance(where, int) else self.place(where)
-        if (name := self.unquoted()) is not None:
-            reason = f"The column {quoted(name)} is written {_in_brackets(name)} here."
-            position = self.outside.index(name)
         raise ExpressionError(reason, self.text, position) from None
 
-    def unquoted(self) -> str | None:
+    def unquoted(self) -> re.Match[str] | None:
         """The name of a column that is in the text as it is, and needs quotes: `plan=basic`."""
-        names = [
-            name
+        found = [
+            re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.outside)
             for name in (self.names or ())[:MAX_CANDIDATES]
-            if name in self.outside and not name.isidentifier() and any(map(str.isalpha, name))
+            if not name.isidentifier() and any(map(str.isalpha, name)) and _harmless(name)
         ]
-        return max(names, key=len, default=None)
+        longest = max((len(match[0]) for match in found if match is not None), default=0)
+        return next((m for m in found if m is not None and len(m[0]) == longest), None)
 
     @property
     def outside(self) -> str:

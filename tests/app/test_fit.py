@@ -73,6 +73,30 @@ def test_fit_predict_and_show_agree(capsys, own_folder):
     assert run(capsys, "show", "m")[1].count("body mass") == 1
 
 
+@pytest.mark.slow
+def test_constraints_in_conflict_are_told_before_a_search(capsys):
+    """By names as a person writes them; no strength is chosen where none can help."""
+    code, out, err = run(capsys, *BASE, "--no-report", "--inequality", "body mass <= 0",
+                         "--inequality", "body mass >= 1")  # fmt: skip
+    assert code == 1 and "violated, in" in out and "conflict" in out
+    assert "No strength was chosen" in err and "cross-validation" not in out
+
+
+def test_without_a_target_that_is_told_once(capsys):
+    code, _, err = run(capsys, "fit", "data.csv")
+    assert code == 2 and err.count("must be the target") == 1
+
+
+def test_a_rare_class_that_is_hardly_decided_for_calls_for_a_threshold(capsys):
+    with open("rare.csv", "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["age", "bmi", "rare"])
+        rows.writerows(zip(AGE, BMI, np.arange(N) % 12 == 0, strict=True))
+    rare = ("fit", "rare.csv", "--target", "rare", "--regularizer", "l1:0.02", "--no-report")
+    assert "decides for more" in run(capsys, *rare)[1]
+    assert "decides for more" not in run(capsys, *rare, "--threshold", "0.1")[1]
+
+
 def test_the_model_is_that_of_the_estimator(capsys):
     from mossp.sklearn import MoSSPRegressor
 

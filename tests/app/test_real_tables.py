@@ -144,8 +144,13 @@ def test_dates_with_gaps_and_of_another_form_later():
     table = frame(a=["2024-01-01", None, "2024-01-05", "2024-01-03"], y=[0, 1, 0, 1])
     features = Features.learn(table, "y", impute=True, standardize=False)
     assert features.matrix(table).tolist() == [[0, 0], [2, 1], [4, 0], [2, 0]]
-    with pytest.raises(TableError, match=r"such as 2024-05-31, as in .* row 1 holds '1\.5\.2024'"):
-        features.matrix(frame(a=["1.5.2024"]))
+    # Another way is read as well, if there is only one way to read it.
+    dotted = frame(a=["1.5.2024", "31.5.2024"])
+    iso = frame(a=["2024-05-01", "2024-05-31"])
+    np.testing.assert_array_equal(features.matrix(dotted), features.matrix(iso))
+    both = frame(a=["1/5/2024", "2/5/2024"])  # in May, or in January and February
+    with pytest.raises(TableError, match=r"such as 2024-05-31, as in .* row 1 holds '1/5/2024'"):
+        features.matrix(both)
 
 
 # Separators -------------------------------------------------------------------------------------

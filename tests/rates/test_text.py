@@ -22,6 +22,8 @@ SAME = {
     "abs(selection[sex=F]-selection[sex=M])<=2%": lambda: (
         abs(rates.selection(F) - rates.selection(M)) <= 0.02
     ),
+    "recall >= 0.6": lambda: rates.tpr() >= 0.6,
+    "specificity[sex=F] >= 0.6": lambda: rates.tnr(F) >= 0.6,
     "precision >= 0.9": lambda: rates.precision() >= 0.9,
     "mean loss[sex=F] <= 0.4": lambda: rates.mean_loss(sex="F") <= 0.4,
     "tpr == 0.5": lambda: rates.tpr() == 0.5,
@@ -67,7 +69,7 @@ def test_a_value_alone_is_of_a_class():
 
 WRONG = {
     "frp <= 0.05": ("There is no rate `frp`: did you mean `fpr`?", 0),
-    "recall >= 0.8": ("did you mean `tpr`?", 0),
+    "recal >= 0.8": ("did you mean `tpr`?", 0),
     "0.1 + zzzz <= 1": ("there are selection, tpr, fpr", 6),
     "mean <= 0.1": ("did you mean `mean loss`?", 0),
     "fpr <= 5": ("`fpr` lies between 0 and 1, but its bound is 5: for 5 % write 0.05.", 0),

@@ -80,6 +80,16 @@ def test_separable_rows_are_no_success():
     assert not model.result_.success and np.flatnonzero(model.coef_).tolist() == [0]
 
 
+def test_a_column_without_any_positive_row_is_no_success():
+    """Its coefficient falls for ever, beside others that have a limit."""
+    marked = np.arange(N) % 10 == 0
+    y = (SIGN > 0) & ~marked
+    model = MoSSPClassifier(max_features=2)
+    with pytest.warns(UserWarning, match="There is no minimiser"):
+        model.fit(np.column_stack([X[:, :2], marked]), y)
+    assert not model.result_.success and model.coef_[0, 2] < -10
+
+
 @pytest.mark.slow
 def test_a_limit_with_constraints_classes_and_rates():
     held = MoSSPRegressor(max_features=2, inequality="x[0] <= 0.3").fit(X, Y)

@@ -17,6 +17,8 @@ from mossp._base.printing import printable
 MOST_SHOWN = 30  # coefficients in the terminal
 MOST_CLASSES = 8  # of a confusion table there
 
+SELDOM = 0.1  # of the rows of a class: fewer that are found call for a threshold
+
 
 def say(text: str, file: Any = None) -> None:
     """Print lines of text, whoever wrote them."""
@@ -223,6 +225,15 @@ def choices(model: Any) -> list[str]:
             beside.append("the 1-SE choice is the same")
         more = f"; {' and '.join(beside)}" if beside else ""
         found.append(f"lam {told('chosen')} was chosen{by}{more}")
+    if model.threshold is None and len(counts := about.get("confusion", {}).get("train", ())) == 2:
+        right, all_of_it = counts[1][1], sum(counts[1])
+        if right < SELDOM * all_of_it:
+            name = printable(model.classes[1])
+            found.append(
+                f"{right:.0f} of the {all_of_it:.0f} training rows of {name} are decided for, "
+                "those above the probability 0.5: --threshold balanced, f1 or recall>=0.8 decides "
+                "for more"
+            )
     if model.threshold is not None:
         what = "probability" if model.has_probabilities else "score"
         asked = about.get("threshold", "")

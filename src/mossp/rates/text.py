@@ -40,7 +40,8 @@ REFUSED = {
     **dict.fromkeys(("=>", "≥"), "This relation is written >=."),
     **dict.fromkeys(("!=", "<>", "≠"), "`!=` is no constraint: use =, <= or >=."),
 }
-# Other names of the same things, for a hint.
+SAME = {"recall": "tpr", "sensitivity": "tpr", "specificity": "tnr"}  # other names that are read
+# Names of like things, for a hint.
 SYNONYMS = {
     **dict.fromkeys(("recall", "sensitivity", "tp", "hit"), "tpr"),
     **dict.fromkeys(("fallout", "fp"), "fpr"),
@@ -253,6 +254,7 @@ class _Reader:
         if name == "mean" and self.peek().text == "loss":
             self.take()
             name = "mean loss"
+        name = SAME.get(name.lower(), name)
         if name not in NAMES:
             near = naming.closest(name.lower(), [*NAMES, *SYNONYMS])
             meant = near if near in NAMES else SYNONYMS.get(near or "")

@@ -42,6 +42,7 @@ from mossp.sklearn.rows import Rows
 
 ACTIVE = 1e-8  # multipliers and slacks below this are none
 TOGETHER = 8  # directions whose products with the Hessian share a pass
+SMALLEST_P = 1e-16  # below, a p value is only said to be smaller
 SINGULAR = 1e-10  # curvature, relative to the largest, along which nothing is known
 CONDITIONAL = (
     "Conditional on the selected support and the active constraints, which the same rows have "
@@ -96,10 +97,16 @@ class Inference:
         rows = zip(self.names, self.coef, self.standard_errors, self.low, self.high,
                    self.p_values, strict=True)  # fmt: skip
         lines += [
-            f"{short(name, 32):<{width}} {c:10.4g} {e:9.3g} {low:10.4g} {high:10.4g} {p:8.2g}"
+            f"{short(name, 32):<{width}} {c:10.4g} {e:9.3g} {low:10.4g} {high:10.4g} "
+            f"{shown_p(p):>8}"
             for name, c, e, low, high, p in rows
         ]
         return "\n".join([*lines, self.note])
+
+
+def shown_p(p: float) -> str:
+    """A p value for a person; none is exactly 0."""
+    return f"< {SMALLEST_P:.0e}" if p < SMALLEST_P else f"{p:.2g}"
 
 
 def check_inference(params: Parameters) -> None:

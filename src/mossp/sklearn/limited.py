@@ -12,11 +12,12 @@ import time
 
 import jax
 import numpy as np
+import scipy.optimize
 
 from mossp._base.device import on_device
 from mossp._base.types import PyTree
 from mossp.certificates.stationarity import full_gradient, shortest_certificate
-from mossp.newton.recession import ADVICE, leads_to_infinity
+from mossp.newton.recession import ADVICE
 from mossp.regularizers.strength import strengthened
 from mossp.result import Result, Status, Trace
 from mossp.sklearn.formulation import (
@@ -34,6 +35,7 @@ from mossp.solving.limits import FIRM
 
 TOL = 1e-10
 FAR = 15.0  # a score: beyond, the logistic loss is 0 to seven digits
+SEPARATED = 1e-3  # of the largest score that a direction could give a row
 FOUND = "The best columns were searched for by exchanges, and the model of them is certified."
 
 
@@ -54,10 +56,28 @@ def best_found(params: Parameters, rows: Rows) -> Result | None:
     return dataclasses.replace(result, seconds=time.perf_counter() - began)
 
 
-def scores_far(rows: Rows, x: PyTree) -> bool:
-    """Whether a row's score is so large that it may be on its way to infinity."""
+def separated(rows: Rows, x: PyTree) -> bool:
+    """Whether classes can be told apart on some rows at no cost on others, by the columns of x.
+
+    With rows a_i and labels y_i = -1, 1, the loss falls for ever along d if y_i a_i'd >= 0 for all
+    i and not all are 0: a linear program finds d. It is asked where a score is so large that it
+    may be on its way to infinity.
+    """
+    if rows.classes is None:
+        return False
     scores = np.asarray(rows.X @ x["coef"]) + x.get("intercept", 0.0)
-    return rows.classes is not None and bool(np.abs(scores).max() > FAR)
+    if np.abs(scores).max() <= FAR:
+        return False
+    A = rows.X[:, np.flatnonzero(x["coef"])]
+    A = A if isinstance(A, np.ndarray) else A.toarray()
+    A = A / np.maximum(np.abs(A).max(axis=0, initial=0.0), 1e-300)
+    if "intercept" in x:
+        A = np.column_stack([A, np.ones(len(A))])
+    gains = (rows.labels[:, None] * A)[rows.weights > 0]
+    found = scipy.optimize.linprog(
+        -gains.mean(axis=0), A_ub=-gains, b_ub=np.zeros(len(gains)), bounds=(-1, 1)
+    )
+    return found.x is not None and float((gains @ found.x).max()) > SEPARATED
 
 
 def proved(params: Parameters, rows: Rows, found: Fit) -> Result:
@@ -73,10 +93,8 @@ def proved(params: Parameters, rows: Rows, found: Fit) -> Result:
         vector = on_device(oracles.structure.ravel(x))
         certificate = shortest_certificate(oracles, vector, full_gradient(oracles, vector))
         holds = certificate.is_kkt(tol, relative=True)
-        # Where F falls for ever, any point far away is nearly critical.
-        endless = scores_far(rows, x) and leads_to_infinity(
-            oracles, oracles.structure.ravel(x), np.zeros(0), tol
-        )
+    # Where F falls for ever, any point far away is nearly critical.
+    endless = separated(rows, x)
     holds = holds and not endless
     status = Status.CONVERGED if holds else Status.DIVERGED if endless else Status.BUDGET
     message = ADVICE if endless else f"{status.value} {FOUND}"

@@ -25,6 +25,7 @@ from mossp.solving.path import Path, checked_strengths, path, with_regularizer
 from mossp.solving.solve import solve
 
 SMALLEST = 1e-3  # of the strength that makes all coefficients zero
+MISSED = 2  # strengths in a row at which rates are not met, after which a path ends
 # A ridge makes none zero. Of the largest curvature of the loss: at the first, a tenth is left of a
 # coefficient at most; at the last, only directions that the data hardly see are held back.
 RIDGE = (10.0, 1e-5)
@@ -79,17 +80,31 @@ def solution(params: Parameters, rows: Rows, start: PyTree | None = None) -> Res
 def path_of(params: Parameters, rows: Rows, lams: np.ndarray) -> Path:
     """The model with these parameters at every strength, on these rows."""
     if has_rates(params):
-        results: list[Result] = []
-        for lam in lams.tolist():  # falling
-            start = results[-1].x if results and np.isfinite(results[-1].fun) else None
-            results.append(rated({**params, "lam": lam}, rows, start, thorough=False))
-            if results[-1].status is Status.INTERRUPTED:
-                break
-        return Path(lams[: len(results)], results)
+        return rated_path(params, rows, lams)
     problem, x0, settings = formulate({**params, "lam": 1.0}, rows)
     return path(
         problem, lams, x0, regularizer=lambda lam: penalty_of(params, rows, lam), **settings
     )
+
+
+def rated_path(params: Parameters, rows: Rows, lams: np.ndarray) -> Path:
+    """The same with rates, from the weakest strength on, whose answers meet them most easily.
+
+    Where two in a row do not, stronger ones, which have fewer coefficients to meet them with, are
+    not tried: the last answer stands for theirs, and says that it does not meet the rates.
+    """
+    results: list[Result] = []
+    missed = 0
+    for lam in lams[::-1].tolist():
+        if missed == MISSED:
+            results.append(results[-1])
+            continue
+        start = results[-1].x if results and np.isfinite(results[-1].fun) else None
+        results.append(rated({**params, "lam": lam}, rows, start, thorough=False))
+        if results[-1].status is Status.INTERRUPTED:
+            break
+        missed = 0 if results[-1].settings.get("rates", {}).get("met", False) else missed + 1
+    return Path(lams[::-1][: len(results)][::-1], results[::-1])
 
 
 def strengths(lams: Any, params: Parameters, rows: Rows) -> np.ndarray:
@@ -97,7 +112,9 @@ def strengths(lams: Any, params: Parameters, rows: Rows) -> np.ndarray:
     if isinstance(lams, (int, np.integer)) and not isinstance(lams, bool):
         if lams < 1:
             raise ValueError(f"lams must be at least 1, but {lams} was given.")
-        return np.geomspace(*ends_of_strengths(params, rows), lams)
+        # Where all coefficients are zero, rows are not told apart: no rate is kept by that.
+        useless = 1 if has_rates(params) else 0
+        return np.geomspace(*ends_of_strengths(params, rows), lams + useless)[useless:]
     return np.sort(checked_strengths(lams))[::-1]
 
 

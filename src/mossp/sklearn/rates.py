@@ -24,9 +24,11 @@ import numpy as np
 from mossp._base.device import on_device
 from mossp._base.structure import Structure
 from mossp._base.types import PyTree
+from mossp.certificates.certificate import Certificate
 from mossp.certificates.stationarity import full_gradient, shortest_certificate
 from mossp.expected import Expected
 from mossp.problem import Problem
+from mossp.rates.bounded import Bounded
 from mossp.regularizers import Box, Zero
 from mossp.regularizers.strength import strengthened
 from mossp.result import Result, Status
@@ -119,7 +121,9 @@ def rated(
         return with_constraint(free, Expected(promise.proxies(x, temperature, shift)))
 
     def solved(shift: np.ndarray, temperature: float, x: PyTree) -> Result:
-        return spent.on(solve(bounded(shift, temperature, x), x, **{**settings, "starts": 1}))
+        found = solve(bounded(shift, temperature, x), x, **{**settings, "starts": 1})
+        named = {**found.settings, "regularizer": alone.settings["regularizer"]}
+        return spent.on(dataclasses.replace(found, settings=named))
 
     turned = best_threshold(promise, alone.x, temperature)
     simple = [] if turned is None else [turned]  # points that come of thresholds alone
@@ -301,6 +305,7 @@ def finished(promise: Promise, chosen: Candidate, spent: Spent, met: bool) -> Re
         "solves": spent.solves,
     }
     changes: dict[str, Any] = {
+        "certificate": with_texts(result.certificate, promise.bounded),
         "settings": {**result.settings, "rates": told},
         "seconds": spent.seconds,
         "compile_seconds": spent.compile_seconds,
@@ -322,6 +327,26 @@ def finished(promise: Promise, chosen: Candidate, spent: Spent, met: bool) -> Re
             f"all bounds; the nearest ones miss {listed}.",
         }
     return dataclasses.replace(result, **changes)
+
+
+def with_texts(certificate: Certificate, bounded: Bounded) -> Certificate:
+    """The certificate with the rates under the texts that asked for them, two ends numbered."""
+    each = [bounded.bounds[row.bound].text for row in bounded.rows]
+    names = [
+        text if each.count(text) == 1 else f"{text}, end {each[: j + 1].count(text)}"
+        for j, text in enumerate(each)
+    ]
+
+    def named(parts: dict[str, Any]) -> dict[str, Any]:
+        inside = parts.get("inequality")
+        if not isinstance(inside, dict) or np.size(inside.get("rates", ())) != len(names):
+            return parts
+        rates = dict(zip(names, np.ravel(inside["rates"]), strict=True))
+        return {**parts, "inequality": {**inside, "rates": rates}}
+
+    return dataclasses.replace(
+        certificate, multipliers=named(certificate.multipliers), values=named(certificate.values)
+    )
 
 
 def with_constraint(problem: Problem, constraint: Expected) -> Problem:

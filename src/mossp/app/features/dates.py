@@ -103,8 +103,11 @@ class Dates:
 
     def days(self, table: Table, name: str, missing: bool = False) -> np.ndarray:
         """Days since 1970-01-01, with parts of days; of times of day their part of a day."""
+        given = np.asarray(table.frame[name].is_not_null().to_numpy(), bool)
         days = _days(table.frame[name], self.format)
-        wrong = np.isnan(days) & np.asarray(table.frame[name].is_not_null().to_numpy(), bool)
+        if self.format != CLOCK and np.isnan(days[given]).any():
+            days = _days_otherwise(table, name, days)
+        wrong = np.isnan(days) & given
         if wrong.any():
             row = int(wrong.argmax())
             raise TableError(
@@ -247,6 +250,17 @@ class Ways:
             )
         origin = 0.0 if ways[0] == CLOCK else float(np.floor(first))
         return Dates(ways[0], origin, tuple(cycles))
+
+
+def _days_otherwise(table: Table, name: str, days: np.ndarray) -> np.ndarray:
+    """The days of rows that are written in another way, if there is one way to read them."""
+    ways = Ways()
+    ways.add(table, name, np.arange(len(days)), missing=True)
+    try:
+        way = ways.settled(table.path, name).format
+    except TableError:
+        return days
+    return days if way == CLOCK else _days(table.frame[name], way)
 
 
 def _ways_of(column: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 from mossp.app import tables
 from mossp.app.features import Features
@@ -29,7 +30,7 @@ from mossp.app.fitting.rows import (
 )
 from mossp.app.fitting.scores import score
 from mossp.app.model import Model
-from mossp.result import Result
+from mossp.result import Result, Status
 from mossp.sklearn import PathCV
 from mossp.sklearn.choosing import BIC
 from mossp.sklearn.promises import bounds_of, rates_on
@@ -82,7 +83,8 @@ def fit(request: Request) -> Fitted:
         test = sample(request, other, features, target)
     estimator = estimator_of(request, features, loss, classes, len(np.unique(train.y)))
     search = None
-    if request.chooses_strength:
+    stuck = in_conflict(estimator, train) if request.chooses_strength else None
+    if request.chooses_strength and stuck is None:
         search = estimator = PathCV(
             estimator,
             cv=FOLDS,
@@ -90,8 +92,12 @@ def fit(request: Request) -> Fitted:
             scoring=request.scorer,
             verbose=sys.stderr.isatty(),
         )
-    estimator.fit(train.X, train.y, sensitive=train.sensitive, offset=train.offset)
-    estimator = estimator if search is None else search.estimator_
+    if stuck is None:
+        estimator.fit(train.X, train.y, sensitive=train.sensitive, offset=train.offset)
+        estimator = estimator if search is None else search.estimator_
+    else:
+        estimator = stuck
+        notes.append("No strength was chosen: no coefficients meet the constraints at any.")
     threshold = None
     if request.threshold is not None:
         if not classes:
@@ -107,6 +113,23 @@ def fit(request: Request) -> Fitted:
     model = with_decisions(model, request, threshold, tables_of, search)
     names = entry_names(features.names, estimator)
     return Fitted(model, estimator.result_, estimator, names, train, test, search, scores, notes)
+
+
+def in_conflict(estimator: Any, train: Sample) -> Any:
+    """A fit where no coefficients meet the constraints: one, before the many of a search; or None.
+
+    Rates are left out of it.
+    """
+    constrained = ("equality", "inequality")
+    if all(getattr(estimator, name, None) is None for name in constrained):
+        return None
+    plain = {"rates": None, "rates_margin": None, "inference": False}
+    taken = estimator.get_params()
+    trial = clone(estimator).set_params(**{name: plain[name] for name in plain if name in taken})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trial.fit(train.X, train.y, sensitive=train.sensitive, offset=train.offset)
+    return trial if trial.result_.status is Status.INFEASIBLE_STATIONARY else None
 
 
 def target_or_all_faults(request: Request, table: tables.Table) -> np.ndarray:

@@ -15,7 +15,9 @@ from mossp.app.fitting.scores import one_against_rest
 from mossp.app.terminal import choices
 from mossp.report import Extra, numbers, write_page
 from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
+from mossp.result import Status
 from mossp.sklearn.choosing import BEST, BIC, ONE_ERROR
+from mossp.sklearn.inference import shown_p
 from mossp.sklearn.paths import regularization_path
 from mossp.solving.path import Path as Strengths
 
@@ -38,9 +40,10 @@ def write_report(fitted: Fitted, request: Request, folder: Path) -> Path:
         extras.insert(1, rates_part(fitted))
     if request.inference:
         extras.append(inference_part(fitted))
+    stuck = fitted.result.status is Status.INFEASIBLE_STATIONARY  # at every strength
     if fitted.search is not None:
         extras.append(path_part(fitted, fitted.search.path_))
-    elif has_strength(fitted) and rates_met(fitted):
+    elif has_strength(fitted) and rates_met(fitted) and not stuck:
         train = fitted.train
         strengths = regularization_path(
             fitted.estimator, train.X, train.y, sensitive=train.sensitive, lams=STRENGTHS,
@@ -153,7 +156,7 @@ def inference_part(fitted: Fitted) -> Extra:
     found = fitted.estimator.inference_
     rows = [
         (name, numbers.coefficient(c), numbers.value(e, 3), f"{numbers.value(low, 4)} to "
-         f"{numbers.value(high, 4)}", numbers.value(p, 2))
+         f"{numbers.value(high, 4)}", shown_p(p))
         for name, c, e, low, high, p in zip(
             support_names(fitted), found.coef, found.standard_errors, found.low, found.high,
             found.p_values, strict=True,

@@ -67,7 +67,9 @@ class Faults:
         try:
             yield
         except TableError as error:
-            self.errors += error.errors if isinstance(error, TableErrors) else [error]
+            found = error.errors if isinstance(error, TableErrors) else [error]
+            told = {str(known) for known in self.errors}
+            self.errors += [one for one in found if str(one) not in told]
 
     def tell(self) -> None:
         """Raise the error, or all of them as one; nothing if there is none."""
