@@ -169,6 +169,11 @@ def test_a_suite_replaces_its_own_rows_only(tmp_path):
     found = results.replace("a", [run("mossp", seconds=0.1)], path)
     assert results.read(path) == found
     assert [(row.suite, row.seconds) for row in found] == [("a", 0.1), ("b", 0.2)]
+    other = dataclasses.replace(run("mossp"), problem="ball")
+    found = results.replace("a", [other], path, part=True)
+    assert [(row.suite, row.problem) for row in found] == [
+        ("a", "sphere"), ("a", "ball"), ("b", "sphere")
+    ]  # fmt: skip
 
 
 def test_tables_mark_what_we_lose_and_name_what_is_missing(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ class Asked:
     jobs: int = 2  # workers side by side
     quick: bool = False
     problems: int | None = None  # at most so many of a suite, the first ones
+    only: str = ""  # a regular expression that the names of those that are run have in them
     stamp: dict[str, str] = dataclasses.field(default_factory=results.stamp)
 
     def job(self, seconds: float, **more: Any) -> Job:
@@ -67,7 +69,7 @@ def compare(
     judge: Callable[..., list[Row]] = scoring.rows,
 ) -> Compared:  # fmt: skip
     """Ours first, for it sets the others' time; then every peer on every problem."""
-    problems = problems[: asked.problems]
+    problems = [g for g in problems if re.search(asked.only, g.name)][: asked.problems]
     answers: dict[tuple[str, str], dict[str, Any]] = {}
     found: dict[tuple[str, str], list[Row]] = {}
     with tempfile.TemporaryDirectory() as name:

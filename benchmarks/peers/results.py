@@ -89,9 +89,10 @@ def parsed(name: str, value: str) -> object:
     return value == "True" if TYPES[name] == "bool" else value
 
 
-def replace(suite: str, rows: list[Row], path: Path = FILE) -> list[Row]:
-    """Write the suite's rows in place of those it had; all rows."""
-    kept = [row for row in read(path) if row.suite != suite]
+def replace(suite: str, rows: list[Row], path: Path = FILE, part: bool = False) -> list[Row]:
+    """Write the suite's rows in place of those it had, or of their problems' alone; all rows."""
+    run = {row.problem for row in rows}
+    kept = [row for row in read(path) if row.suite != suite or (part and row.problem not in run)]
     rows = sorted([*kept, *rows], key=lambda row: row.suite)  # stable: problems stay in order
     with path.open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")

@@ -240,6 +240,10 @@ class Oracles(eqx.Module):
             self, terms=self.terms.under(places), inequality_structure=inequality
         )
 
+    def moved(self, by: AnyArray) -> Oracles:
+        """The problem with c + by in place of c."""
+        return dataclasses.replace(self, terms=self.terms.moved(by))
+
     # f ------------------------------------------------------------------------------------
 
     def f(self, x: Vector, batch: Batch) -> Scalar:

@@ -43,6 +43,17 @@ class Picked(eqx.Module):
         return jnp.concatenate([jnp.ravel(value) for value in values])[self.picks]
 
 
+class Moved(eqx.Module):
+    """What a constraint returns plus a constant, as a vector."""
+
+    function: Callable[..., PyTree]
+    by: Array
+
+    def __call__(self, x: PyTree, *batch: Batch) -> Array:
+        values = jax.tree.leaves(self.function(x, *batch))
+        return jnp.concatenate([jnp.ravel(value) for value in values]) + self.by
+
+
 class Concave(eqx.Module):
     """The part -E[g(x; xi)] of the objective: g is a mean over rows, convex in x."""
 
@@ -101,6 +112,15 @@ class Terms(eqx.Module):
                 term = Term(picked, term.rows, len(picks))
             kept.append(term)
         return Terms(tuple(term for term in kept if term.size), self.structure)
+
+    def moved(self, by: Array) -> Terms:
+        """c + by."""
+        each = zip(self.terms, self.ranges, strict=True)
+        terms = (
+            Term(Moved(term.function, by[first:end]), term.rows, term.size)
+            for term, (first, end) in each
+        )
+        return Terms(tuple(terms), self.structure)
 
     def places(self, number: Number) -> HostArray:
         """Of the entries that belong to one source, in c."""

@@ -34,6 +34,7 @@ class Purpose(enum.IntEnum):
     POLISH = 9  # directions in which the Hessian is evaluated
     POOL = 10  # rows that stand for all where constraints are measured
     SPLIT = 11  # which rows of a file are kept for a test, by chunk of rows
+    INSIDE = 12  # rows that tell at the end of a run on which side of its bounds it is
 
 
 def generator(

@@ -9,6 +9,7 @@ from mossp._base.types import PyTree
 from mossp.certificates.certificate import FRESH_SAMPLES, Witness
 from mossp.data import count_draws
 from mossp.result import Result, Status
+from mossp.solving.inside import inside
 from mossp.solving.observer import each_replica
 from mossp.solving.prepare import Prepared
 from mossp.solving.run import observed, stopped
@@ -27,6 +28,7 @@ def finish(p: Prepared, state: State) -> Result:
     replaced = np.zeros(a.replicas, bool)
     if a.polish:
         state, replaced = polished(p, state, outputs)
+    looked_at = inside(p, state, outputs)
     spent = p.budget.seconds()
     # Newton's method may leave for infinity, too, where any point is nearly critical.
     far = np.linalg.norm(outputs.x, axis=1) > watch.far_away
@@ -61,7 +63,7 @@ def finish(p: Prepared, state: State) -> Result:
         expectation=verdict.expectation if a.starts == 1 else None,
         steps=state.k + state.attempts.full_steps,
         gradients=p.gradients(state),
-        values=p.values(state),
+        values=p.values(state) + looked_at,
         hessian_products=products,
         seconds=spent,
         compile_seconds=state.compile_seconds,
