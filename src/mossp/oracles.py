@@ -442,11 +442,15 @@ class Oracles(eqx.Module):
         def of(k: SourceNumber) -> Array:
             if k is None:
                 return jnp.zeros(len(terms.places(k)), x.dtype)
-            rows: Any = self.pools[k] if self.pools[k] is not None else self.source_of(k)
-            noise = rows.deviation(lambda batch: terms.on(k, x, batch))
+            noise = self.pool_of(k).deviation(lambda batch: terms.on(k, x, batch))
             return noise / jnp.sqrt(steps.values_drawn(k, batch_size))
 
         return terms.joined([of(k) for k in terms.numbers])
+
+    def pool_of(self, number: int) -> Any:
+        """Rows at hand of a source: all of them, or those that stand for all."""
+        pool = self.pools[number]
+        return pool if pool is not None else self.source_of(number)
 
     def positive_part(self, c: AnyArray) -> AnyArray:
         """(c_E, [c_I]_+), in NumPy or in JAX; likewise for multipliers, nonnegative on c_I."""

@@ -10,7 +10,12 @@ import scipy.sparse
 
 import mossp
 from mossp.data import Stream
-from mossp.measuring.estimate import MINI_BATCHES, sample_draws
+from mossp.measuring.estimate import (
+    MINI_BATCHES,
+    batch_curvature,
+    constraint_curvature,
+    sample_draws,
+)
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -215,3 +220,23 @@ def test_a_sampler():
     # Var(x_1^2) = 2 * 16^2, Var(x_1 x_2) = 64, Var(x_1 x_3) = 16.
     assert c.sigma == pytest.approx(np.sqrt((2 * 256 + 64 + 16) / 64), rel=0.3)
     assert c.L_f <= c.L_batch <= 3 * 16.0
+
+
+def test_curvature_that_cancels_over_all_rows_is_seen_on_mini_batches():
+    """mean_i d_i |x|^2 / 2 with as many d = 1 as d = -1, in any order that the rows may have."""
+    d = np.repeat([1.0, -1.0], 300)
+
+    def gap(x, rows):
+        return jnp.mean(rows) * (x @ x) / 2
+
+    problem = mossp.Problem(lambda x: x @ x, inequality={
+        "gap": mossp.Expected(gap, data=d), "ball": lambda x: x @ x - 9.0
+    })  # fmt: skip
+    x = np.ones(3)
+    oracles = problem.oracles(x)
+    x, q = jnp.asarray(x), jnp.array([4.0, 0.5])
+    assert float(constraint_curvature(oracles, x, q)) == pytest.approx(1.0)  # 2 q_2
+    # A mini-batch of 32 has a mean of d of about 1 / sqrt(32), the largest of 16 some two of that.
+    on_few = float(batch_curvature(oracles, x, q, 32)) - 1.0
+    assert 4 * 0.1 < on_few < 4 * 0.8
+    assert float(batch_curvature(oracles, x, q, 600)) == pytest.approx(1.0, abs=0.05)

@@ -116,6 +116,12 @@ class OnDiskRows(Module, Compiled):
             lambda rows: function(self.shape.cast(rows))
         )
 
+    def largest(self, function: Callable[[PyTree], jax.Array], batch_size: int) -> jax.Array:
+        """On mini-batches of the first block, likewise."""
+        return self.block(jnp.zeros((), jnp.int32))[0].largest(
+            lambda rows: function(self.shape.cast(rows)), batch_size
+        )
+
     def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
         """mean = sum_blocks (rows of the block / N) mean over the block."""
 

@@ -24,6 +24,7 @@ from mossp.data.sparse import SparseRows, is_sparse, padded_length
 FEW = 32
 # Rows that a full mean takes at a time: its memory is that of one such block.
 ROWS_AT_ONCE = 4096
+BATCHES, SCATTER = 16, 7919  # mini-batches that are looked at; a prime: their rows are in no order
 PARTS = 32  # from whose means it is seen how far single rows scatter
 
 
@@ -183,6 +184,15 @@ class Finite(Module, Source):
             return function(map_rows(lambda a: a[places], self.arrays))
 
         return jnp.std(lax.map(part, jnp.arange(PARTS)), axis=0, ddof=1) * length**0.5
+
+    def largest(self, function: Callable[[PyTree], jax.Array], batch_size: int) -> jax.Array:
+        """The largest value of a function of a mini-batch, over BATCHES from all over the rows."""
+
+        def at(b: Any) -> jax.Array:
+            places = (b * batch_size + jnp.arange(batch_size)) * SCATTER % self.N
+            return function(map_rows(lambda a: a[places], self.arrays))
+
+        return jnp.max(lax.map(at, jnp.arange(BATCHES)))
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
         """The mean over all N rows, or over those that are left where it is `thinned`.

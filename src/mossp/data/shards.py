@@ -73,6 +73,11 @@ class ShardedRows(Module, Compiled):
         own = self.local.mine().deviation(lambda rows: function(self.shape.cast(rows)))
         return jnp.sqrt(lax.psum(self.part.mine() * own**2, crew.ROWS))
 
+    def largest(self, function: Callable[[PyTree], jax.Array], batch_size: int) -> jax.Array:
+        """On any device's mini-batches."""
+        own = self.local.mine().largest(lambda rows: function(self.shape.cast(rows)), batch_size)
+        return lax.pmax(own, crew.ROWS)
+
     def thinned(self, rows: int) -> Compiled:
         """Some rows of every device, in memory."""
         return self.host.thinned_to(rows, self.shape)

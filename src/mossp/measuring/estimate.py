@@ -6,6 +6,7 @@ Hessian-vector products; no Hessian and no Jacobian is ever formed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -152,6 +153,21 @@ def count(draws: Any) -> int:
 def constraint_curvature(oracles: Oracles, x: Vector, q: Vector) -> jax.Array:
     """|| sum_j q_j Hess c_j(x) ||."""
     return leading_curvature(oracles, x, q)[1]
+
+
+def batch_curvature(oracles: Oracles, x: Vector, q: Vector, batch_size: int) -> jax.Array:
+    """The same on mini-batches in place of all rows: the largest over some, source by source."""
+
+    def on(number: Any, rows: Any) -> jax.Array:
+        pull = lambda x: oracles.terms.pull(number, x, rows, q)  # noqa: E731
+        return spectral_norm(lambda v: oracles.along(pull, x, v), x.size, x.dtype)
+
+    def of(number: Any) -> jax.Array:
+        if number is None:
+            return on(None, None)
+        return oracles.pool_of(number).largest(functools.partial(on, number), batch_size)
+
+    return sum((of(number) for number in oracles.terms.numbers), start=jnp.zeros((), x.dtype))
 
 
 def leading_curvature(oracles: Oracles, x: Vector, q: Vector) -> tuple[Vector, jax.Array]:

@@ -42,6 +42,7 @@ from mossp.certificates.certificate import Witness
 from mossp.constants import JACOBIAN_MARGIN
 from mossp.estimators import Kind
 from mossp.measuring.estimate import (
+    batch_curvature,
     batch_smoothness,
     constraint_curvature,
     least_squares_multipliers,
@@ -127,14 +128,14 @@ def retune(
             weights = method.weights(state)
             # The Lagrangian bends by the first, the penalty rho ||c||^2 / 2 by rho the second.
             bend, penalty_bend = lax.map(
-                lambda q: constraint_curvature(oracles, x, q),
+                lambda q: curvature_of_steps(oracles, method, x, q, batch_size),
                 jnp.stack([lam, oracles.positive_part(c) * weights]),
             )
             L = L + bend
             rho, JJ = penalty(
                 oracles, method, schedule, x, trial, r, lam, near, weights, L, tuner
             )  # fmt: skip
-            if oracles.samples_constraints and not method.momentum.vanishing:
+            if noisy(oracles, method):
                 averages = method.momentum.averages
                 alpha = schedule.at(tuner.k).alpha if averages else jnp.ones_like(L)
                 noise = tracked_noise(oracles, x, alpha, batch_size)
@@ -164,6 +165,8 @@ def penalty(
     """(rho, ||J||^2 over the rows that are near)."""
     c, first = oracles.c(x), tuner.k == 0
     JJ = jacobian_scale(oracles, x, trial, near * weights)
+    if noisy(oracles, method):
+        JJ = jnp.maximum(JJ, steepness_uphill(oracles, x, near * weights))
     # rho waits for rows that are met later: where none is near, it is set for them all.
     unit = 1 / JJ
     if oracles.m_E == 0:
@@ -175,6 +178,39 @@ def penalty(
     rho = method.penalty.rho * L * unit
     same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
     return jnp.where(same, schedule.rho, rho), JJ
+
+
+def noisy(oracles: Oracles, method: Method) -> bool:
+    """Whether steps see constraints through samples whose noise does not vanish."""
+    return oracles.samples_constraints and not method.momentum.vanishing
+
+
+def curvature_of_steps(
+    oracles: Oracles, method: Method, x: Vector, q: Vector, batch_size: int
+) -> Any:
+    """|| sum_j q_j Hess c_j(x) ||, on mini-batches where steps take differences on them.
+
+    Those of recursive momentum, J(x; B) q - J(x_; B) q, grow with the curvature of a mini-batch.
+    What cancels in the mean over all rows, as in a difference of two groups, does not on a few.
+    """
+    if noisy(oracles, method) and method.momentum.kind is Kind.RECURSIVE:
+        return batch_curvature(oracles, x, q, batch_size)
+    return constraint_curvature(oracles, x, q)
+
+
+def steepness_uphill(oracles: Oracles, x: Vector, rows: Vector) -> Any:
+    """||J||^2 half of max(||x||, 1) away to where the constraints grow.
+
+    Noise takes steps there before anything is measured again, and a mean of sharp sigmoids, nearly
+    flat where it is small, may be many times as steep: a penalty that is strong enough for the one
+    would throw x far away by the other.
+    """
+    c, pull = oracles.linearized(x)
+    ahead = pull(rows * jnp.ones_like(c))
+    length = jnp.linalg.norm(ahead)
+    ahead = ahead / jnp.maximum(length, jnp.finfo(x.dtype).tiny ** 0.5)
+    point = x + 0.5 * jnp.maximum(jnp.linalg.norm(x), 1.0) * ahead
+    return oracles.jacobian_norm_squared(point, rows)
 
 
 def tracked_noise(oracles: Oracles, x: Vector, alpha: Any, batch_size: int) -> Any:
