@@ -234,8 +234,8 @@ def test_curvature_that_cancels_over_all_rows_is_seen_on_mini_batches():
     })  # fmt: skip
     x = np.ones(3)
     oracles = problem.oracles(x)
-    x, q = jnp.asarray(x), jnp.array([4.0, 0.5])
-    assert float(constraint_curvature(oracles, x, q)) == pytest.approx(1.0)  # 2 q_2
+    x, q = jnp.asarray(x), jnp.array([0.5, 4.0])  # of the ball and the gap
+    assert float(constraint_curvature(oracles, x, q)) == pytest.approx(1.0)
     # A mini-batch of 32 has a mean of d of about 1 / sqrt(32), the largest of 16 some two of that.
     on_few = float(batch_curvature(oracles, x, q, 32)) - 1.0
     assert 4 * 0.1 < on_few < 4 * 0.8

@@ -24,7 +24,7 @@ from mossp.data.sparse import SparseRows, is_sparse, padded_length
 FEW = 32
 # Rows that a full mean takes at a time: its memory is that of one such block.
 ROWS_AT_ONCE = 4096
-BATCHES, SCATTER = 16, 7919  # mini-batches that are looked at; a prime: their rows are in no order
+BATCHES = 16  # whose largest value is looked for
 PARTS = 32  # from whose means it is seen how far single rows scatter
 
 
@@ -186,13 +186,14 @@ class Finite(Module, Source):
         return jnp.std(lax.map(part, jnp.arange(PARTS)), axis=0, ddof=1) * length**0.5
 
     def largest(self, function: Callable[[PyTree], jax.Array], batch_size: int) -> jax.Array:
-        """The largest value of a function of a mini-batch, over BATCHES from all over the rows."""
+        """The largest value of a function of a mini-batch, over some that are always the same."""
+        rng = generator(0, Purpose.CONSTANTS)
+        drawn = rng.integers(0, np.iinfo(np.int32).max, (BATCHES, batch_size), np.int32)
 
-        def at(b: Any) -> jax.Array:
-            places = (b * batch_size + jnp.arange(batch_size)) * SCATTER % self.N
+        def at(places: jax.Array) -> jax.Array:
             return function(map_rows(lambda a: a[places], self.arrays))
 
-        return jnp.max(lax.map(at, jnp.arange(BATCHES)))
+        return jnp.max(lax.map(at, jnp.asarray(drawn) % self.N))
 
     def mean(self, function: Callable[[PyTree], PyTree]) -> PyTree:
         """The mean over all N rows, or over those that are left where it is `thinned`.
