@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 COLUMNS = 50
+LONGEST_MOMENT = 10  # seconds after which a process is killed, at most: a run takes some 12
 
 
 # What is measured -------------------------------------------------------------------------------
@@ -327,7 +328,7 @@ def kills(times: str, seed: str = "0") -> None:
             jobs = started(folder, 2, 80_000, checkpoint=f"{folder}/run.npz")
             while not all(Path(f"{folder}/{i}.json.ready").exists() for i in (0, 1)):
                 time.sleep(0.1)
-            moment = rng.uniform(0, 15)
+            moment = rng.uniform(0, LONGEST_MOMENT)
             time.sleep(moment)
             victim = turn % 2
             early = jobs[victim].poll() is not None

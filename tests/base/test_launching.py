@@ -68,3 +68,23 @@ def test_a_process_that_has_left_is_not_missed(service, capsys):
     watch.leave()
     assert not (watch.is_alive() or watch.waiting.is_alive()) and not capsys.readouterr().err
     assert service.kept["mossp/alive/0"] == launching.LEFT
+
+
+def test_open_mpi_5_on_one_host(monkeypatch):
+    """Its variables, as mpirun 5.0.11 sets them; JAX knows those of Open MPI 4."""
+    assert launching.by_open_mpi_5() is None
+    given = {"SIZE": "2", "RANK": "1", "LOCAL_SIZE": "2"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", value)
+    assert launching.by_open_mpi_5() is None
+    monkeypatch.setenv("PMIX_NAMESPACE", "prterun-host-18165@1")
+    address, count, index = launching.by_open_mpi_5()
+    host, port = address.split(":")
+    assert (host, count, index) == ("127.0.0.1", 2, 1) and 2**16 - 2**12 <= int(port) < 2**16
+    monkeypatch.setenv("PMIX_NAMESPACE", "prterun-host-18166@1")
+    assert launching.by_open_mpi_5()[0] != address
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "1")
+    with pytest.raises(RuntimeError, match="several hosts"):
+        launching.by_open_mpi_5()
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    assert launching.by_open_mpi_5() is None

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import sys
 import threading
 import time
+import zlib
 from typing import Any, NamedTuple
 
 import jax
@@ -75,7 +77,10 @@ def distributed(
     if address is not None and (count is None or index is None):
         raise ValueError("distributed needs count and index with an address.")
     if address is None and not launcher_found():
-        return Processes(0, 1)
+        found_here = by_open_mpi_5()
+        if found_here is None:
+            return Processes(0, 1)
+        address, count, index = found_here
     jax.distributed.initialize(
         address, count, index, coordinator_bind_address=bind or (address if index == 0 else None),
         heartbeat_timeout_seconds=heartbeat, shutdown_timeout_seconds=heartbeat,
@@ -94,6 +99,25 @@ def launcher_found() -> bool:
 
     usual = (kind for kind in ClusterEnv._cluster_types if not kind.opt_in_only_method)
     return any(kind.is_env_present() for kind in usual)
+
+
+def by_open_mpi_5() -> tuple[str, int, int] | None:
+    """(address, count, index) under mpirun of Open MPI 5, which JAX does not know; None elsewhere.
+
+    All processes must be on this host: of other hosts its variables do not tell.
+    """
+    size, index = (os.environ.get(f"OMPI_COMM_WORLD_{name}", "") for name in ("SIZE", "RANK"))
+    job = os.environ.get("PMIX_NAMESPACE", "")
+    if not (size.isdigit() and index.isdigit() and job) or int(size) < 2:
+        return None
+    if os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") != size:
+        raise RuntimeError(
+            "Open MPI 5 does not tell the processes of several hosts where the first one is: give "
+            "mossp.distributed(address, count, index), or start them by srun or by Open MPI 4."
+        )
+    # As JAX does for Open MPI 4: one of the highest ports, by the number of the job.
+    port = 2**16 - 2**12 + zlib.crc32(job.encode()) % 2**12
+    return f"127.0.0.1:{port}", int(size), int(index)
 
 
 class Watch(threading.Thread):
