@@ -32,6 +32,7 @@ from mossp.sklearn.promises import has_rates
 from mossp.sklearn.rows import Rows
 from mossp.sklearn.splicing import Fit, as_start, best_columns
 from mossp.solving.limits import FIRM
+from mossp.solving.path import with_regularizer
 
 TOL = 1e-10
 FAR = 15.0  # a score: beyond, the logistic loss is 0 to seven digits
@@ -86,7 +87,7 @@ def proved(params: Parameters, rows: Rows, found: Fit) -> Result:
     problem, _, _ = formulate(params, rows)
     slopes = np.abs(np.asarray(rows.X.T @ found.slope))
     lam = FIRM * max(float(slopes.max(initial=0.0)), 1e-8)
-    problem = dataclasses.replace(problem, regularizer=strengthened(problem.regularizer, lam))
+    problem = with_regularizer(problem, strengthened(problem.regularizer, lam))
     tol = TOL if params["tol"] is None else float(params["tol"])
     with jax.enable_x64(True):
         oracles = problem.oracles(x)
