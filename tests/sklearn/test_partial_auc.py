@@ -13,7 +13,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mossp
 from mossp.sklearn import PartialAUCClassifier, partial_auc
-from mossp.sklearn.partial_auc import above, smoothed_top
+from mossp.sklearn.ranks import BlockLoss, Blocks, above, smoothed_top
+from mossp.sklearn.rows import Rows
 
 RNG = np.random.default_rng(2)
 N = 300
@@ -89,11 +90,53 @@ def test_a_range_sparse_rows_and_a_constraint():
     assert PartialAUCClassifier(0.3, inequality=mean).fit(X, Y).result_.success
 
 
+def test_mini_batches_of_pairs_come_near_full_passes():
+    full = PartialAUCClassifier(0.3, 0.1, lam=0.02).fit(X, Y)
+    model = PartialAUCClassifier(0.3, 0.1, lam=0.02, batch_size=100, steps=500, tol=0.3)
+    model.fit(X, Y)
+    assert model.result_.success and model.certificate_.samples > 0  # judged on fresh blocks
+    assert model.surrogate_ < 1.05 * full.surrogate_
+    assert model.partial_auc_ > full.partial_auc_ - 0.05
+
+
+def test_blocks_are_drawn_by_weight_and_cost_what_their_pairs_do():
+    with jax.enable_x64(True):
+        u = np.array([0.0, 0.25, 0.75])
+        i, j = Blocks.of(u, np.full(40, 1 / 40), 5, 7)(jax.random.key(0), 4000)
+        np.testing.assert_allclose(np.bincount(np.ravel(i), minlength=3) / i.size, u, atol=0.01)
+        assert np.ravel(j).min() == 0 and np.ravel(j).max() == 39
+        P, Q, w = RNG.normal(size=(3, 2)), RNG.normal(size=(40, 2)), RNG.normal(size=2)
+        loss = BlockLoss(P, Q, 0.5, 0.2, 1e-6, inner=True)
+        value = loss({"coef": jnp.asarray(w)}, (i[:3], j[:3]))
+        by_hand = []
+        for k in range(3):
+            pairs = np.maximum(1 - (P[i[k]] @ w)[:, None] + Q[j[k]] @ w, 0) ** 2
+            G = np.sort(pairs.mean(axis=0))[::-1]
+            upper, lower = np.interp([3.5, 1.4], range(8), np.append(0, np.cumsum(G))) / 7
+            by_hand.append((upper - lower) / 0.3)
+        np.testing.assert_allclose(value, np.mean(by_hand), atol=1e-4)
+
+
+def test_large_data_take_mini_batches():
+    def size(count, batch_size=None):
+        rows = Rows(np.broadcast_to(0.0, (count, 50)), np.ones(count), np.ones(count))
+        return PartialAUCClassifier(batch_size=batch_size)._block_size(rows)
+
+    assert size(1_000_000) is None and size(1_000_001) == 1024  # beyond 5e7 entries
+    assert size(1_000_001, "full") is None and size(100, 300) == 300
+
+
 def test_wrong_input_gets_a_sentence():
     with pytest.raises(ValueError, match="0 <= min_fpr < max_fpr <= 1"):
         PartialAUCClassifier(0.1, 0.2).fit(X, Y)
     with pytest.raises(TypeError, match="max_fpr must be a number"):
         PartialAUCClassifier("much").fit(X, Y)
+    with pytest.raises(ValueError, match="batch_size must be a whole number or 'full'"):
+        PartialAUCClassifier(batch_size="some").fit(X, Y)
+    with pytest.raises(ValueError, match="batch_size must be at least 2"):
+        PartialAUCClassifier(batch_size=1).fit(X, Y)
+    with pytest.raises(ValueError, match="takes no rates"):
+        PartialAUCClassifier(rates="fpr <= 0.1").fit(X, Y)
     with pytest.raises(ValueError, match="delta must be positive"):
         PartialAUCClassifier(delta=0.0).fit(X, Y)
     with pytest.raises(ValueError, match="Only binary"):

@@ -6,13 +6,14 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.sparse
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mossp import losses
 from mossp.sklearn import MoSSPClassifier, PUClassifier
-from mossp.sklearn.positive import PositiveUnlabelled
+from mossp.sklearn.unlabelled import PositiveUnlabelled
 
 RNG = np.random.default_rng(0)
 N = 600
@@ -37,8 +38,9 @@ def hinge(m, delta=0.5):
 @pytest.mark.parametrize("loss, l", [(losses.logistic, logistic), (losses.huberized_hinge, hinge)])
 def test_the_risk_is_that_of_its_definition(scenario, loss, l):
     model = PUClassifier(
-        prior=0.6, risk="unbiased", scenario=scenario, loss=loss, steps=1, polish=False
-    )
+        prior=0.6, risk="unbiased", threshold="half", scenario=scenario, loss=loss,
+        regularizer="l1", steps=1, polish=False,
+    )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(X, LABELLED)
@@ -50,12 +52,75 @@ def test_the_risk_is_that_of_its_definition(scenario, loss, l):
     np.testing.assert_allclose(fun, risk, rtol=1e-9)
 
 
+@pytest.mark.parametrize("scenario", ["single-set", "case-control"])
+def test_the_likelihood_is_that_of_its_definition(scenario):
+    model = PUClassifier(
+        prior=0.6, threshold="half", scenario=scenario, regularizer="l1", steps=1, polish=False
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, LABELLED)
+    p, share = 1 / (1 + np.exp(-model.decision_function(X))), LABELLED.mean()
+    if scenario == "single-set":  # a positive is labelled with probability share / prior
+        chance = share / 0.6 * p
+    else:  # density p(x | +) = p(x) p / prior, and so many labelled rows for each unlabelled one
+        odds = share / (1 - share) * p / 0.6
+        chance = odds / (1 + odds)
+    # What x does not change is left out: for every labelled row the factor of p.
+    minus_log = -np.where(LABELLED == 1, np.log(chance), np.log1p(-chance)).mean()
+    left_out = share * np.log(
+        share / 0.6 if scenario == "single-set" else share / (1 - share) / 0.6
+    )
+    lam = 0.25 * share * np.median(X.std(axis=0)) * np.sqrt(2 * np.log(8) / LABELLED.sum())
+    fun = model.result_.fun - lam * np.abs(model.coef_).sum()
+    np.testing.assert_allclose(fun, minus_log + left_out, rtol=1e-9)
+
+
+def test_the_likelihood_is_at_its_minimum():
+    model = PUClassifier(prior=PRIOR, threshold="half").fit(X, LABELLED)
+    assert model.result_.success
+    c, lam = LABELLED.mean() / PRIOR, 2 * X.var(axis=0).sum() / N
+
+    def objective(z):
+        p = 1 / (1 + np.exp(-X @ z[:-1] - z[-1]))
+        rows = -np.where(LABELLED == 1, np.log(p), np.log1p(-c * p))
+        return rows.mean() + lam / 2 * z[:-1] @ z[:-1]
+
+    best = scipy.optimize.minimize(objective, np.zeros(5), method="BFGS", tol=1e-10)
+    np.testing.assert_allclose(np.append(model.coef_[0], model.intercept_), best.x, atol=1e-4)
+
+
+@pytest.mark.parametrize("scenario", ["single-set", "case-control"])
+def test_as_many_are_called_positive_as_there_are(scenario):
+    model = PUClassifier(prior=PRIOR, scenario=scenario).fit(X, LABELLED)
+    population = slice(None) if scenario == "single-set" else LABELLED == 0
+    np.testing.assert_allclose(model.predict(X[population]).mean(), PRIOR, atol=1 / N)
+    # It is the intercept alone that moves, and not where something else speaks of it.
+    half = PUClassifier(prior=PRIOR, scenario=scenario, threshold="half").fit(X, LABELLED)
+    np.testing.assert_array_equal(half.coef_, model.coef_)
+    np.testing.assert_array_equal(half.intercept_, half.result_.x["intercept"])
+    assert half.intercept_ != model.intercept_
+    held = PUClassifier(prior=PRIOR, scenario=scenario, inequality="intercept <= -2")
+    assert held.fit(X, LABELLED).intercept_ <= -2 + 1e-9
+    assert PUClassifier(prior=PRIOR, fit_intercept=False).fit(X, LABELLED).intercept_ == 0
+
+
+@pytest.mark.parametrize("regularizer", ["l1", "mcp", "l1-l2", "elastic-net", "scad:0.01"])
+def test_regularisers_and_constraints(regularizer):
+    model = PUClassifier(prior=PRIOR, regularizer=regularizer, equality="sum(x) = 1.5")
+    model.fit(X, LABELLED)
+    assert model.result_.success and model.certificate_.is_kkt(1e-9)
+    np.testing.assert_allclose(model.coef_.sum(), 1.5, atol=1e-9)
+    assert model.score(X, TRUTH) > 0.9
+
+
 def test_it_finds_what_naive_labels_hide():
     model = PUClassifier(prior=PRIOR).fit(X, LABELLED)
     naive = MoSSPClassifier(lam=0.01).fit(X, LABELLED)
     assert model.result_.success and model.score(X, TRUTH) > 0.9
     assert model.score(X, TRUTH) > naive.score(X, TRUTH) + 0.2
     np.testing.assert_allclose(model.predict_proba(X)[:, 1].mean(), PRIOR, atol=0.1)
+    assert (model.predict_proba(X).argmax(axis=1) == model.predict(X)).all()
     # Labels -1 and +1, sparse rows, and a copy of the model: the same coefficients.
     other = clone(model).fit(scipy.sparse.csr_matrix(X), 2 * LABELLED - 1)
     np.testing.assert_allclose(other.coef_, model.coef_, atol=1e-8)
@@ -63,7 +128,10 @@ def test_it_finds_what_naive_labels_hide():
 
 def test_the_nonnegative_risk_is_kept():
     few = LABELLED * (RNG.random(N) < 0.2)
-    model = PUClassifier(prior=0.5, risk="nonnegative", lam=1e-3).fit(X, few)
+    model = PUClassifier(
+        prior=0.5, risk="nonnegative", threshold="half", regularizer="l1", lam=1e-3
+    )
+    model.fit(X, few)
     m, P = model.decision_function(X), few == 1
     negatives = logistic(-m).mean() - 0.5 * logistic(-m[P]).mean()
     assert model.result_.success and negatives > -1e-9
@@ -89,6 +157,10 @@ def test_wrong_input_gets_a_sentence():
         PUClassifier(prior=0.01).fit(X, LABELLED)
     with pytest.raises(ValueError, match="risk must be"):
         PUClassifier(prior=0.5, risk="brave").fit(X, LABELLED)
+    with pytest.raises(ValueError, match="threshold must be"):
+        PUClassifier(prior=0.5, threshold=0.3).fit(X, LABELLED)
+    with pytest.raises(ValueError, match="that of the logistic model"):
+        PUClassifier(prior=0.5, risk="likelihood", loss="huberized-hinge").fit(X, LABELLED)
     with pytest.raises(ValueError, match="Only binary"):
         PUClassifier(prior=0.5).fit(X, np.arange(N) % 3)
     with pytest.raises(AttributeError, match="no partial_fit"):

@@ -1,104 +1,37 @@
-"""Linear scores for the first part of the ROC curve: false positive rates in [min_fpr, max_fpr].
-
-Let m_i be the scores of positives, n_j those of negatives, and
-
-    G_j(w) = mean_i (1 - m_i + n_j)_+^2        how far negative j is above the positives
-
-A partial AUC up to the rate b looks at the share b of negatives with the highest scores. G_j grows
-with n_j, so that these have the largest G_j whatever the positives are: the surrogate is the mean
-of the largest G_j, one sort of the scores. A range [a, b] is a difference of two such sums,
-
-    ( T_b(G) - T_a(G) ) / (b - a),    T_s(G) = max over 0 <= q_j <= 1/N, sum_j q_j = s of q'G
-
-which is a difference of convex functions of w: T_a is the concave part. All G_j take O(N log N) by
-sums over the sorted positives. T_s has kinks where scores are tied; it is smoothed by
-
-    min_t  s t + mean_j delta log(1 + exp((G_j - t) / delta)).
-"""
+"""Linear scores for the first part of the ROC curve: false positive rates in [min_fpr, max_fpr]."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
 from mossp._base.disk import on_by_default
-from mossp._base.module import Module
 from mossp._base.printing import shown
-from mossp._base.types import Array, HostArray, Number, PyTree, Scalar
-from mossp.data import SparseRows, is_sparse
+from mossp._base.types import HostArray
+from mossp._base.validation import whole
+from mossp.data import Sampler, SparseRows, is_sparse
 from mossp.expected import Expected
 from mossp.problem import Problem
 from mossp.result import Result
 from mossp.sklearn.answers import coefficients_of, set_result
 from mossp.sklearn.formulation import constraints_of, penalty_of, settings_of, start_of
+from mossp.sklearn.levels import level
 from mossp.sklearn.linear import LinearEstimator
-from mossp.sklearn.positive import is_plain
+from mossp.sklearn.promises import has_rates
+from mossp.sklearn.ranks import BlockLoss, Blocks, TopShare, block_shape
 from mossp.sklearn.rows import Rows, checked_rows
-from mossp.smoothing import HALVINGS, Smooth
+from mossp.sklearn.strengths import is_plain, of_ranks
+from mossp.smoothing import Smooth
 from mossp.solving.solve import solve
 
-WEAK = 1e-3  # a strength that suits features of unit scale
-
-
-class TopShare(Module):
-    """factor T_s(G), of x = {"coef"} and all rows."""
-
-    positives: Any  # rows
-    negatives: Any
-    u: Any  # weights of the positives, with sum 1
-    v: Any  # and of the negatives
-    share: Number  # s
-    factor: Number
-    delta: Number
-
-    def __call__(self, x: PyTree) -> Any:
-        m, n = self.positives @ x["coef"], self.negatives @ x["coef"]
-        return self.factor * smoothed_top(above(m, n, self.u), self.v, self.share, self.delta)
-
-
-def above(m: Array, n: Array, u: Array) -> Array:
-    """G: for each negative the mean of (1 - m_i + n_j)_+^2 over positives with weights u.
-
-    Examples
-    --------
-    >>> above(jnp.array([1.0, 3.0]), jnp.array([0.0, 1.0]), jnp.array([0.5, 0.5])).tolist()
-    [0.0, 0.5]
-    """
-    order = jnp.argsort(m)
-    m, u = m[order], u[order]
-    zero = jnp.zeros(1, m.dtype)
-    # Sums over the positives below each place, from which the square is put together.
-    sums = [jnp.concatenate([zero, jnp.cumsum(u * m**power)]) for power in (0, 1, 2)]
-    t = 1 + n
-    below = jnp.searchsorted(lax.stop_gradient(m), lax.stop_gradient(t))
-    weight, first, second = (each[below] for each in sums)
-    return jnp.maximum(t * t * weight - 2 * t * first + second, 0.0)
-
-
-def smoothed_top(G: Array, v: Array, share: Number, delta: Number) -> Scalar:
-    """min_t share t + sum_j v_j delta log(1 + exp((G_j - t) / delta)), twice differentiable."""
-    fixed = lax.stop_gradient(G)
-    wide = delta * jnp.abs(jnp.log(share / (1 - share)))
-
-    def halve(_: Any, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
-        low, high = ends
-        middle = (low + high) / 2
-        more = jnp.sum(v * jax.nn.sigmoid((fixed - middle) / delta)) > share
-        return jnp.where(more, middle, low), jnp.where(more, high, middle)
-
-    low, high = lax.fori_loop(0, HALVINGS, halve, (jnp.min(fixed) - wide, jnp.max(fixed) + wide))
-    t = (low + high) / 2
-    each = jax.nn.sigmoid((fixed - t) / delta)
-    slope = jnp.maximum(jnp.sum(v * each * (1 - each)) / delta, jnp.finfo(G.dtype).tiny ** 0.5)
-    # One Newton step changes nothing, but has the derivative of t.
-    t = t + (jnp.sum(v * jax.nn.sigmoid((G - t) / delta)) - share) / slope
-    return share * t + jnp.sum(v * delta * jax.nn.softplus((G - t) / delta))
+FULL = "full"  # passes over all rows
+MOST = 50_000_000  # entries of X that full passes look at unless asked
+BLOCK = 1024  # rows of a mini-batch of pairs
 
 
 def partial_auc(
@@ -149,6 +82,28 @@ def partial_auc(
     return (up_to(max_fpr) - up_to(min_fpr)) / (max_fpr - min_fpr)
 
 
+class Classes(NamedTuple):
+    """Rows of positives and of negatives, and their weights, which have the sum 1 in each."""
+
+    positives: Any
+    negatives: Any
+    u: HostArray
+    v: HostArray
+
+    @classmethod
+    def of(cls, rows: Rows) -> Classes:
+        positive, X = rows.labels > 0, rows.X
+        P, Q = (
+            SparseRows.of(X[k]) if is_sparse(X) else np.asarray(X[k], np.float64)
+            for k in (positive, ~positive)
+        )
+        u, v = (rows.weights[k] / rows.weights[k].sum() for k in (positive, ~positive))
+        return cls(P, Q, u, v)
+
+    def top(self, share: float, factor: float, delta: float) -> TopShare:
+        return TopShare(*self, np.array(share), np.array(factor), np.array(delta))
+
+
 class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     """Linear scores with the largest partial AUC, sparse and under constraints.
 
@@ -159,7 +114,15 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     delta : float
         Smooths which negatives count, in units of the squared hinge.
     regularizer, lam, equality, inequality, nonnegative, feature_weights
-        As for `MoSSPClassifier`; `lam` left out is 1e-3, which suits features of unit scale.
+        As for `MoSSPClassifier`; `lam` left out is a tenth of what chance makes of the largest
+        entry of the gradient (Notes).
+    rates : None
+        Not taken: a rate is of decisions at one threshold, and a partial AUC of ranks over a range
+        of them. Use `MoSSPClassifier(rates="fpr <= 0.1")` for a bound, or constraints, bounds of
+        `mossp.fairness` among them.
+    batch_size : int or "full", optional
+        "full": every pass looks at all rows. A number: so many rows are a mini-batch of pairs.
+        Left out, "full" for up to 5e7 entries of X, and 1024 for more.
     method, steps, polish, tol, n_starts, n_replicas, warm_start, random_state, dtype
         As for `MoSSPClassifier`.
 
@@ -180,9 +143,19 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
 
     Notes
     -----
-    A pass costs a sort of the scores, O(N log N), and all rows are looked at in every one. The
-    surrogate is convex for `min_fpr = 0`; else it is a difference of convex functions, and the
-    certificate is of a critical point. It is of the smoothed surrogate.
+    A full pass costs a sort of the scores, O(N log N). The surrogate is convex for `min_fpr = 0`;
+    else it is a difference of convex functions, and the certificate is of a critical point. It is
+    of the smoothed surrogate.
+
+    A mini-batch is a block of some positives and some negatives, drawn anew for every step, with
+    all pairs between them. The mean over all blocks is what is minimised then: the share `max_fpr`
+    of a block's negatives stands for that of all, with a bias of order 1 / (max_fpr batch_size).
+    The certificate is of that mean, from fresh blocks, at `tol` = 1e-2 unless asked otherwise;
+    `surrogate_`, `partial_auc_` and the intercept are of all rows in either case.
+
+    Left out, `lam` is 0.2 (2 log(2 n_features) (1/n_+ + 1/((max_fpr - min_fpr) n_-)))^{1/2} times
+    the usual scale of a feature, whatever the regulariser, for n_+ positives and n_- negatives.
+
 
     Examples
     --------
@@ -208,10 +181,12 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
         lam: float | None = None,
         equality: Any = None,
         inequality: Any = None,
+        rates: Any = None,
         nonnegative: bool = False,
         feature_weights: Any = None,
         method: Any = "auto",
         steps: int | None = None,
+        batch_size: int | str | None = None,
         polish: bool | None = None,
         tol: float | None = None,
         n_starts: int = 1,
@@ -222,9 +197,10 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     ) -> None:
         super().__init__(
             regularizer=regularizer, lam=lam, equality=equality, inequality=inequality,
-            nonnegative=nonnegative, feature_weights=feature_weights, method=method, steps=steps,
-            polish=polish, tol=tol, n_starts=n_starts, n_replicas=n_replicas,
-            warm_start=warm_start, random_state=random_state, dtype=dtype,
+            rates=rates, nonnegative=nonnegative, feature_weights=feature_weights,
+            method=method, steps=steps, batch_size=batch_size, polish=polish, tol=tol,
+            n_starts=n_starts, n_replicas=n_replicas, warm_start=warm_start,
+            random_state=random_state, dtype=dtype,
         )  # fmt: skip
         self.max_fpr = max_fpr
         self.min_fpr = min_fpr
@@ -255,7 +231,9 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
         scores = np.asarray(rows.X @ self.coef_[0])
         self.partial_auc_ = partial_auc(rows.labels, scores, high, low, rows.weights)
         self.surrogate_ = surrogate
-        self.intercept_ = np.array([-threshold(scores, rows, high)])
+        negative, counts = rows.labels < 0, rows.weights > 0
+        cut = level(scores[negative], rows.weights[negative], high, others=scores[counts])
+        self.intercept_ = np.array([-cut])
         return self
 
     def decision_function(self, X: Any, offset: Any = None) -> np.ndarray:
@@ -272,6 +250,12 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
         return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
     def _checked(self, rows: Rows) -> tuple[float, float, float]:
+        if has_rates(vars(self)):
+            raise ValueError(
+                "PartialAUCClassifier takes no rates: a rate is of decisions at one threshold, and "
+                "a partial AUC of ranks over a range of them. predict has the false positive rate "
+                "max_fpr on the training rows; for other bounds use MoSSPClassifier(rates=...)."
+            )
         if rows.outputs:
             raise ValueError("Only binary classification is supported: a ROC curve is of two.")
         for name in ("max_fpr", "min_fpr", "delta"):
@@ -291,32 +275,47 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     @on_by_default()
     def _minimised(self, rows: Rows, low: float, high: float, delta: float) -> tuple[Result, float]:
         """(the answer, the surrogate at it)."""
-        params = {**vars(self), "fit_intercept": False}
+        params = {**vars(self), "fit_intercept": False, "batch_size": None}
         if self.lam is None and is_plain(self.regularizer):
-            params["lam"] = WEAK
-        most = 1 - 1e-9  # all negatives: smoothing has nothing to choose from
-        loss = self._top(rows, min(high, most), 1 / (high - low), delta)
-        concave = Smooth(self._top(rows, low, 1 / (high - low), delta)) if low else None
+            params["lam"] = of_ranks(rows, high - low)
+        size = self._block_size(rows)
+        parts = Classes.of(rows)
+        most = min(high, 1 - 1e-9)  # all negatives: smoothing has nothing to choose from
+        upper = parts.top(most, 1 / (high - low), delta)
+        lower = parts.top(low, 1 / (high - low), delta) if low else None
+        stated: dict[str, Any] = {"loss": upper, "concave": lower and Smooth(lower)}
+        if size is not None:
+            loss = BlockLoss(
+                parts.positives, parts.negatives, np.array(most), np.array(low), np.array(delta),
+                inner=low > 0,
+            )  # fmt: skip
+            shape = block_shape(size, high)
+            stated = {"loss": loss, "data": Sampler(Blocks.of(parts.u, parts.v, *shape))}
+            params["batch_size"] = 1  # block a step
         problem = Problem(
-            loss, regularizer=penalty_of(params, rows, params["lam"]), concave=concave,
+            **stated, regularizer=penalty_of(params, rows, params["lam"]),
             **given_rows(constraints_of(params, rows), rows.data(rows.labels)),
         )  # fmt: skip
         start = coefficients_of(self) if self.warm_start else None
         result = solve(problem, start_of(params, rows, start), **settings_of(params))
         with jax.enable_x64(True):
             x = jax.tree.map(jnp.asarray, result.x)
-            surrogate = float(loss(x)) - (float(concave(x)) if concave is not None else 0.0)
+            surrogate = float(upper(x)) - (float(lower(x)) if lower is not None else 0.0)
         return result, surrogate
 
-    def _top(self, rows: Rows, share: float, factor: float, delta: float) -> TopShare:
-        positive = rows.labels > 0
-        X = rows.X
-        P, Q = (
-            SparseRows.of(X[k]) if is_sparse(X) else np.asarray(X[k], np.float64)
-            for k in (positive, ~positive)
-        )
-        u, v = (rows.weights[k] / rows.weights[k].sum() for k in (positive, ~positive))
-        return TopShare(P, Q, u, v, np.array(share), np.array(factor), np.array(delta))
+    def _block_size(self, rows: Rows) -> int | None:
+        """Rows of a mini-batch; None for full passes."""
+        if self.batch_size is None:
+            entries = rows.X.nnz if is_sparse(rows.X) else rows.X.size
+            return BLOCK if entries > MOST else None
+        if isinstance(self.batch_size, str):
+            if self.batch_size != FULL:
+                raise ValueError(
+                    f"batch_size must be a whole number or 'full', but {shown(self.batch_size)} "
+                    "was given."
+                )
+            return None
+        return whole("batch_size", self.batch_size, 2)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -340,16 +339,3 @@ def given_rows(constraints: dict[str, Any], arrays: tuple[Any, ...]) -> dict[str
         else given
         for side, given in constraints.items()
     }
-
-
-def threshold(scores: HostArray, rows: Rows, rate: float) -> float:
-    """The score that the share `rate` of the negatives exceed; between two that occur."""
-    negative = (rows.labels < 0) & (rows.weights > 0)
-    levels, place = np.unique(-scores[negative], return_inverse=True)  # the highest first
-    weights = np.bincount(place, rows.weights[negative])
-    above = np.cumsum(weights) / weights.sum()
-    k = int(np.searchsorted(above, rate + 1e-12, side="right"))
-    if k == 0:  # not even one negative may be above: between it and the next row
-        higher = scores[(scores > -levels[0]) & (rows.weights > 0)]
-        return float((higher.min() - levels[0]) / 2 if len(higher) else 1.0 - levels[0])
-    return float(-levels[-1] - 1.0) if k == len(levels) else float(-(levels[k - 1] + levels[k]) / 2)

@@ -1,107 +1,40 @@
-"""Learning from positive and unlabelled rows: risks without a single negative label.
-
-With pi the share of positives in the population, the risk of a score m is
-
-    pi E_+[l(m)] + (1 - pi) E_-[l(-m)]  =  pi E_+[l(m)] + E[l(-m)] - pi E_+[l(-m)]
-
-whose right-hand side needs labelled positives and rows of the population alone: the unbiased risk
-(du Plessis, Niu, Sugiyama 2014, 2015). Its last part is concave in the coefficients. For the
-logistic loss l(m) - l(-m) = -m, and the risk is convex; for the huberised hinge it is not. The last
-two parts are the risk of the negatives, which cannot be below 0 but for chance. The nonnegative
-risk (Kiryo et al. 2017) takes their positive part: a minimum of it is one of the unbiased risk
-under the constraint
-
-    E[l(-m)] - pi E_+[l(-m)] >= 0
-
-as long as the multiplier is at most 1.
-"""
+"""Learning from positive and unlabelled rows, without a single negative label."""
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from mossp import losses
-from mossp._base.module import Module
 from mossp._base.printing import shown
-from mossp._base.types import Array, Batch, Number, Predictions, PyTree, RowLosses, Targets
-from mossp.data import is_sparse
 from mossp.expected import Expected
 from mossp.losses import Predictive
 from mossp.result import Result, Status
 from mossp.sklearn.formulation import CLASSIFICATION, loss_of
+from mossp.sklearn.levels import level
 from mossp.sklearn.linear import PARAMETERS
 from mossp.sklearn.models import MoSSPClassifier
 from mossp.sklearn.paths import solution
-from mossp.sklearn.promises import scores_of
+from mossp.sklearn.promises import has_rates, scores_of
 from mossp.sklearn.rows import Rows
+from mossp.sklearn.strengths import is_plain, of_likelihood, of_risk
+from mossp.sklearn.unlabelled import NoNegativeRisk, PositiveLikelihood, PositiveUnlabelled
 
-RISKS = ("nonnegative", "unbiased")
+RISKS = ("likelihood", "nonnegative", "unbiased")
+THRESHOLDS = ("prior", "half")
 SCENARIOS = ("single-set", "case-control")
-HALF = 0.5  # of the noise in the largest entry of a gradient
 RIDGE = 1e-3  # of the classifier behind an estimated prior
 NAME = "negatives"  # of the constraint
 
 
-class PositiveUnlabelled(Predictive):
-    """The unbiased risk, row by row, for targets +1 (labelled) and -1 (unlabelled).
-
-    A labelled row counts `positive (l(m) - l(-m)) + both l(-m)`, another `unlabelled l(-m)`.
-    """
-
-    loss: Predictive
-    positive: Number  # pi / (share of labelled rows)
-    both: Number  # 1 where labelled rows count among the unlabelled, else 0
-    unlabelled: Number
-
-    def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
-        labelled = b > 0
-        if isinstance(self.loss, losses.Logistic):  # l(m) - l(-m) = -m
-            gained = jnp.where(labelled, self.positive, 0.0) * prediction
-            return self.share(b) * self.loss.rows(prediction, 0 * b - 1) - gained
-        own = jnp.where(labelled, self.positive, 0.0) * self.loss.rows(prediction, 0 * b + 1)
-        return own + self.negatives(prediction, b)
-
-    def share(self, b: Targets) -> Array:
-        """Of a row in the mean over the population."""
-        return jnp.where(b > 0, self.both, self.unlabelled)
-
-    def negatives(self, prediction: Predictions, b: Targets) -> RowLosses:
-        """The risk of the negatives: E[l(-m)] - pi E_+[l(-m)]."""
-        weight = self.share(b) - jnp.where(b > 0, self.positive, 0.0)
-        return weight * self.loss.rows(prediction, 0 * b - 1)
-
-    @property
-    def convex(self) -> bool:
-        return isinstance(self.loss, losses.Logistic)
-
-    def check(self, batch: Batch, x: PyTree | None = None) -> None:
-        """Raise ValueError unless every target is -1 or +1."""
-        self.loss.check(batch, x)
-
-
-class NoNegativeRisk(Module):
-    """-(E[l(-m)] - pi E_+[l(-m)]) <= 0, of {"coef", "intercept"} and (X, targets, weights)."""
-
-    risk: PositiveUnlabelled
-    offset: bool = eqx.field(static=True)
-
-    def __call__(self, x: PyTree, batch: Batch) -> Array:
-        A, b, w = batch[:3]
-        prediction = A @ x["coef"] + x.get("intercept", 0.0)
-        if self.offset:
-            prediction = prediction + batch[3]
-        return -jnp.mean(w * self.risk.negatives(prediction, b))
-
-
 class PUClassifier(MoSSPClassifier):
-    """Linear classifier from positive and unlabelled rows, sparse and under constraints.
+    """Linear classifier from positive and unlabelled rows, under constraints, sparse if asked.
 
     `fit(X, y)` takes two labels: the larger one marks rows known to be positive, the smaller one
     (0 or -1) unlabelled rows, which are positive or negative.
@@ -111,14 +44,23 @@ class PUClassifier(MoSSPClassifier):
     prior : float, optional
         The share of positives in the population, labelled or not. Left out it is estimated (see
         Notes), with a warning: give it if you know it.
-    risk : {"nonnegative", "unbiased"}
-        Whether the risk of the negatives, estimated without any, may fall below 0. It does where
-        labels are few and the regulariser is weak: then the unbiased risk has no minimum.
+    risk : {"likelihood", "nonnegative", "unbiased"}, optional
+        What is minimised. "likelihood", the default with the logistic loss: minus the logarithm of
+        the probability of the labels, of the logistic model with this prior. The other two are
+        estimates of the mean loss of true labels: "unbiased" has a part that stands for the
+        negatives, and may fall below 0 though no loss does. It does where labels are few and the
+        regulariser is weak: then it has no minimum. "nonnegative", the default with another loss,
+        keeps that part above 0.
+    threshold : {"prior", "half"}
+        "prior", the default: the intercept is moved so that the share `prior_` of the population
+        is called positive by `predict`. A regulariser shrinks scores, and with them probabilities
+        towards the prior, so that too few of them are above 1/2, the threshold of "half".
     scenario : {"single-set", "case-control"}
         Whether labelled rows are a part of one sample of the population, and count among the
         unlabelled too, or were drawn by themselves, beside a sample of the population.
     loss : str or Predictive, optional
-        "logistic", the default, with which the risk is convex, or "huberized-hinge".
+        "logistic", the default, with which the unbiased risk is convex, or, for the two risks,
+        "huberized-hinge".
     {PARAMETERS}
 
     `prior_` is the share that was given, or estimated. The estimated prior is that of Elkan and
@@ -127,10 +69,18 @@ class PUClassifier(MoSSPClassifier):
     is labelled. Then prior = (share of labelled rows) / c for a single set, and (labelled /
     unlabelled) (1 - c) / c for case-control. It is too large where positives and negatives overlap.
 
-    Left out, `lam` is half of prior (2 log(2 n_features) / (labelled rows))^{1/2} times the usual
-    scale of a feature, whatever the regulariser: the order of what chance makes of the largest
-    entry of the gradient. It is weak where labels are many. Where they are few, an l1 norm that is
-    much weaker leaves the unbiased risk without a minimum.
+    Left out, `lam` of a ridge on the likelihood is 2 (sum of the variances of the features) /
+    (number of rows): a normal prior of the coefficients under which scores have the variance 1/2.
+    Of another regulariser it is a quarter of what chance makes of the largest entry of the
+    gradient, (labelled rows) / (all rows) (2 log(2 n_features) / (labelled rows))^{1/2} times the
+    usual scale of a feature; of the two risks half of the same with prior in place of the first
+    fraction. It is weak where labels are many. Where they are few, an l1 norm that is much weaker
+    leaves the unbiased risk without a minimum.
+
+    With few labels the ridge has the smaller errors. `regularizer="l1"` has exact zeros.
+
+    The intercept stays where it was found with `threshold="half"`, without an intercept, and under
+    `rates` or constraints on the intercept, which speak of it.
 
     Scores such as `score` and bounds such as `fpr <= 0.05` are true where the labels that they are
     computed with are; `selection[...]` needs none.
@@ -146,14 +96,17 @@ class PUClassifier(MoSSPClassifier):
     (True, True)
     """
 
+    intercept_: Any
+
     def __init__(
         self,
         prior: float | None = None,
         *,
-        risk: str = "nonnegative",
+        risk: str | None = None,
+        threshold: str = "prior",
         scenario: str = "single-set",
         loss: Any = None,
-        regularizer: Any = "l1",
+        regularizer: Any = "ridge",
         lam: float | None = None,
         equality: Any = None,
         inequality: Any = None,
@@ -186,6 +139,7 @@ class PUClassifier(MoSSPClassifier):
         )  # fmt: skip
         self.prior = prior
         self.risk = risk
+        self.threshold = threshold
         self.scenario = scenario
 
     def fit(
@@ -200,11 +154,30 @@ class PUClassifier(MoSSPClassifier):
         """
         super().fit(X, y, sample_weight, sensitive, offset)
         self._check_multiplier()
+        if self._moves():
+            scores = self._scores(X, offset)
+            weights = np.ones(len(scores)) if sample_weight is None else np.asarray(sample_weight)
+            if self.scenario == "case-control":  # of which only the unlabelled are a sample
+                weights = np.where(np.asarray(y) == self.classes_[1], 0.0, weights)
+            self.intercept_ = self.intercept_ - level(scores, weights, self.prior_, nearest=True)
         return self
+
+    def _risk(self) -> str:
+        """What is minimised: as asked, or what suits the loss."""
+        if self.risk is not None:
+            return self.risk
+        logistic = isinstance(loss_of(self.loss, CLASSIFICATION), losses.Logistic)
+        return "likelihood" if logistic else "nonnegative"
+
+    def _moves(self) -> bool:
+        """Whether the intercept may be moved to where `threshold` wants it."""
+        held = self.penalize_intercept or self.constrain_intercept or has_rates(vars(self))
+        held = held or mentions_intercept(self.equality) or mentions_intercept(self.inequality)
+        return self.threshold == "prior" and self.fit_intercept and not held
 
     def _solved(self, params: dict[str, Any], rows: Rows, start: Any) -> Result:
         """A minimum of the unbiased risk where that part is positive is one of the other, too."""
-        if self.risk == "unbiased":
+        if self._risk() != "nonnegative":
             return solution(params, rows, start)
         first = solution(params, rows, start)
         risk = params["loss"]
@@ -229,20 +202,36 @@ class PUClassifier(MoSSPClassifier):
                 "PUClassifier takes two labels, positive and unlabelled: Only binary "
                 f"classification is supported, but y has the classes {classes}."
             )
-        check_choice("risk", self.risk, RISKS)
+        check_choice("risk", self._risk(), RISKS)
+        check_choice("threshold", self.threshold, THRESHOLDS)
         check_choice("scenario", self.scenario, SCENARIOS)
         labelled, weights = rows.labels > 0, rows.weights / rows.weights.sum()
         share = float(weights[labelled].sum())
         self.prior_ = self._estimated(rows, share) if self.prior is None else self._given(share)
         single = self.scenario == "single-set"
-        risk = PositiveUnlabelled(
-            loss_of(self.loss, CLASSIFICATION, rows.classes), self.prior_ / share,
-            both=1.0 if single else 0.0, unlabelled=1.0 if single else 1 / (1 - share),
-        )  # fmt: skip
-        params = {**vars(self), "loss": risk}
+        params = {**vars(self), "loss": self._loss(rows, share, single)}
         if self.lam is None and is_plain(self.regularizer):
-            params["lam"] = self.prior_ * noise(rows)
+            if self._risk() == "likelihood":
+                params["lam"] = of_likelihood(rows, share, self.regularizer)
+            else:
+                params["lam"] = of_risk(rows, self.prior_)
         return params
+
+    def _loss(self, rows: Rows, share: float, single: bool) -> Predictive:
+        loss = loss_of(self.loss, CLASSIFICATION, rows.classes)
+        if self._risk() != "likelihood":
+            return PositiveUnlabelled(
+                loss, self.prior_ / share, both=1.0 if single else 0.0,
+                unlabelled=1.0 if single else 1 / (1 - share),
+            )  # fmt: skip
+        if not isinstance(loss, losses.Logistic):
+            raise ValueError(
+                f"risk='likelihood' is that of the logistic model, but loss = {shown(self.loss)}: "
+                "leave loss out, or use risk='nonnegative'."
+            )
+        if single:
+            return PositiveLikelihood.single_set(share / self.prior_)
+        return PositiveLikelihood.case_control(share / (1 - share) / self.prior_)
 
     def _given(self, share: float) -> float:
         prior = self.prior
@@ -292,25 +281,11 @@ class PUClassifier(MoSSPClassifier):
         return tags
 
 
-def is_plain(regularizer: Any) -> bool:
-    """Whether it is a name that says nothing of its strength."""
-    return isinstance(regularizer, str) and ":" not in regularizer and regularizer != "none"
-
-
-def noise(rows: Rows) -> float:
-    """Half of what chance makes of the largest mean of a feature over the labelled rows.
-
-    Of n normal deviations the largest is (2 log 2n)^{1/2} times as large as one. With all of it as
-    the strength of an l1 norm, pi E_+[m] of the labelled rows exceeds that of the population by
-    less than the penalty for every m = w'x, and the risk is bounded below; half of it keeps more.
-    """
-    counted = np.ones(len(rows.labels)) if rows.counted is None else rows.counted
-    share = counted / counted.sum()
-    square = rows.X.multiply(rows.X) if is_sparse(rows.X) else rows.X**2
-    variance = np.ravel(share @ square) - np.ravel(share @ rows.X) ** 2
-    scale = float(np.median(np.sqrt(np.maximum(variance, 0.0))))
-    largest = HALF * np.sqrt(2 * np.log(2 * max(rows.features, 1)))
-    return float((scale or 1.0) * largest / np.sqrt(max(counted[rows.labels > 0].sum(), 1.0)))
+def mentions_intercept(constraints: Any) -> bool:
+    """Whether a text among them does; functions see the intercept where `constrain_intercept`."""
+    given = constraints if isinstance(constraints, (list, tuple)) else [constraints]
+    texts = (one if isinstance(one, str) else getattr(one, "text", "") for one in given)
+    return any(re.search(r"\bintercept\b", str(text)) for text in texts)
 
 
 def check_choice(name: str, given: Any, choices: tuple[str, ...]) -> None:

@@ -1,0 +1,162 @@
+"""The surrogate of a partial AUC, over all rows or over mini-batches of pairs.
+
+Let m_i be the scores of positives, n_j those of negatives, and
+
+    G_j(w) = mean_i (1 - m_i + n_j)_+^2        how far negative j is above the positives
+
+A partial AUC up to the rate b looks at the share b of negatives with the highest scores. G_j grows
+with n_j, so that these have the largest G_j whatever the positives are: the surrogate is the mean
+of the largest G_j, one sort of the scores. A range [a, b] is a difference of two such sums,
+
+    ( T_b(G) - T_a(G) ) / (b - a),    T_s(G) = max over 0 <= q_j <= 1/N, sum_j q_j = s of q'G
+
+which is a difference of convex functions of w: T_a is the concave part. All G_j take O(N log N) by
+sums over the sorted positives. T_s has kinks where scores are tied; it is smoothed by
+
+    min_t  s t + mean_j delta log(1 + exp((G_j - t) / delta)).
+
+A mini-batch is a block of some positives and some negatives, drawn by their weights, and all pairs
+between them; what is minimised is then the mean of the same surrogate over all blocks. It is a
+little smaller than that of all rows, since T_s is concave in how the G_j are distributed, by terms
+of order 1 / (s times the negatives of a block).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from mossp._base.module import Module
+from mossp._base.types import Array, Batch, Number, PyTree, Scalar
+from mossp.smoothing import HALVINGS
+
+
+class TopShare(Module):
+    """factor T_s(G), of x = {"coef"} and all rows."""
+
+    positives: Any  # rows
+    negatives: Any
+    u: Any  # weights of the positives, with sum 1
+    v: Any  # and of the negatives
+    share: Number  # s
+    factor: Number
+    delta: Number
+
+    def __call__(self, x: PyTree) -> Any:
+        m, n = self.positives @ x["coef"], self.negatives @ x["coef"]
+        return self.factor * smoothed_top(above(m, n, self.u), self.v, self.share, self.delta)
+
+
+def above(m: Array, n: Array, u: Array) -> Array:
+    """G: for each negative the mean of (1 - m_i + n_j)_+^2 over positives with weights u.
+
+    Examples
+    --------
+    >>> above(jnp.array([1.0, 3.0]), jnp.array([0.0, 1.0]), jnp.array([0.5, 0.5])).tolist()
+    [0.0, 0.5]
+    """
+    order = jnp.argsort(m)
+    m, u = m[order], u[order]
+    zero = jnp.zeros(1, m.dtype)
+    # Sums over the positives below each place, from which the square is put together.
+    sums = [jnp.concatenate([zero, jnp.cumsum(u * m**power)]) for power in (0, 1, 2)]
+    t = 1 + n
+    below = jnp.searchsorted(lax.stop_gradient(m), lax.stop_gradient(t))
+    weight, first, second = (each[below] for each in sums)
+    return jnp.maximum(t * t * weight - 2 * t * first + second, 0.0)
+
+
+def smoothed_top(G: Array, v: Array, share: Number, delta: Number) -> Scalar:
+    """min_t share t + sum_j v_j delta log(1 + exp((G_j - t) / delta)), twice differentiable."""
+    fixed = lax.stop_gradient(G)
+    wide = delta * jnp.abs(jnp.log(share / (1 - share)))
+
+    def halve(_: Any, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        low, high = ends
+        middle = (low + high) / 2
+        more = jnp.sum(v * jax.nn.sigmoid((fixed - middle) / delta)) > share
+        return jnp.where(more, middle, low), jnp.where(more, high, middle)
+
+    low, high = lax.fori_loop(0, HALVINGS, halve, (jnp.min(fixed) - wide, jnp.max(fixed) + wide))
+    t = (low + high) / 2
+    each = jax.nn.sigmoid((fixed - t) / delta)
+    slope = jnp.maximum(jnp.sum(v * each * (1 - each)) / delta, jnp.finfo(G.dtype).tiny ** 0.5)
+    # One Newton step changes nothing, but has the derivative of t.
+    t = t + (jnp.sum(v * jax.nn.sigmoid((G - t) / delta)) - share) / slope
+    return share * t + jnp.sum(v * delta * jax.nn.softplus((G - t) / delta))
+
+
+class Blocks(Module):
+    """Draws blocks of pairs: places of positives and of negatives, as `mossp.Sampler` wants them.
+
+    Examples
+    --------
+    >>> blocks = Blocks.of(np.full(10, 0.1), np.full(90, 1 / 90), positives=4, negatives=20)
+    >>> i, j = blocks(jax.random.key(0), 3)
+    >>> i.shape, j.shape
+    ((3, 4), (3, 20))
+    """
+
+    u: Any  # weights of the positives, summed up
+    v: Any  # and of the negatives
+    positives: int = eqx.field(static=True)
+    negatives: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, u: Any, v: Any, positives: int, negatives: int) -> Blocks:
+        """With weights of the positives and of the negatives that have the sum 1."""
+        return cls(np.cumsum(u), np.cumsum(v), positives, negatives)
+
+    def __call__(self, key: Any, size: int) -> tuple[Array, Array]:
+        def places(key: Any, sums: Array, count: int) -> Array:
+            drawn = jax.random.uniform(key, (size, count), jnp.asarray(sums).dtype)
+            return jnp.minimum(jnp.searchsorted(sums, drawn, side="right"), len(sums) - 1)
+
+        one, other = jax.random.split(key)
+        return places(one, self.u, self.positives), places(other, self.v, self.negatives)
+
+
+class BlockLoss(Module):
+    """(T_b(G) - T_a(G)) / (b - a), the mean over the blocks of a batch."""
+
+    positives: Any  # rows
+    negatives: Any
+    high: Number  # b
+    low: Number  # a
+    delta: Number
+    inner: bool = eqx.field(static=True)  # whether a > 0
+
+    def __call__(self, x: PyTree, batch: Batch) -> Scalar:
+        def surrogate(m: Array, n: Array) -> Scalar:
+            p, q = m.shape[0], n.shape[0]
+            G, v = above(m, n, jnp.full(p, 1 / p, m.dtype)), jnp.full(q, 1 / q, n.dtype)
+            top = smoothed_top(G, v, self.high, self.delta)
+            if self.inner:
+                top = top - smoothed_top(G, v, self.low, self.delta)
+            return top / (self.high - self.low)
+
+        m, n = (
+            (rows[places.ravel()] @ x["coef"]).reshape(places.shape)
+            for rows, places in zip((self.positives, self.negatives), batch, strict=True)
+        )
+        return jnp.mean(jax.vmap(surrogate)(m, n))
+
+
+def block_shape(size: int, share: float) -> tuple[int, int]:
+    """(positives, negatives) of a block of so many rows.
+
+    The variance of a block's mean is about 1/positives + 1/(share negatives), smallest for
+    positives = share^{1/2} negatives.
+
+    Examples
+    --------
+    >>> block_shape(512, 0.1)
+    (123, 389)
+    """
+    negatives = min(max(round(size / (1 + share**0.5)), 1), size - 1)
+    return size - negatives, negatives
