@@ -318,6 +318,17 @@ def test_programs_that_fall_out_free_their_memory(monkeypatch):
     assert memory_maps() - before <= 30
 
 
+def test_oracles_are_taken_apart_once_and_freed():
+    with jax.enable_x64(True):
+        oracles = oracles_of(0)
+        known = [programs.known_of(oracles) for _ in range(2)]
+        assert known[0] is known[1]
+        before = len(programs._known)
+        del oracles, known
+        gc.collect()
+        assert len(programs._known) == before - 1
+
+
 def test_the_sets_that_were_used_last_are_kept(monkeypatch):
     store = Store(most=2)
     monkeypatch.setattr("mossp.problem.store", store)

@@ -23,6 +23,7 @@ import numpy as np
 from jax import lax
 
 from mossp._base.differences import difference_step
+from mossp._base.module import Module
 from mossp._base.power import spectral_norm
 from mossp._base.printing import quoted
 from mossp._base.programs import ProgramSet
@@ -66,7 +67,7 @@ def violated(c: AnyArray, m_E: int) -> AnyArray:
     return xp.concatenate([c[:m_E], xp.maximum(c[m_E:], 0.0)])
 
 
-class Oracles(eqx.Module):
+class Oracles(Module):
     """f, c, h and g as functions of the vector x in R^n; a pytree that `jit` takes as argument.
 
     Constraints come as one vector c = (c_E, c_I). Where the paper writes c, inequalities enter

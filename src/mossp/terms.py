@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mossp._base.module import Module
 from mossp._base.structure import Structure
 from mossp._base.types import Array, Batch, HostArray, Mask, PyTree, Vector
 
@@ -23,7 +24,7 @@ Number: TypeAlias = int | None
 ROWS = 32  # gradients of constraints that are formed side by side
 
 
-class Term(eqx.Module):
+class Term(Module):
     """One of the user's constraints."""
 
     function: Callable[..., PyTree]  # of x, or of x and a batch
@@ -31,7 +32,7 @@ class Term(eqx.Module):
     size: int = eqx.field(static=True)  # entries of c
 
 
-class Picked(eqx.Module):
+class Picked(Module):
     """Some entries of what a constraint returns, as a vector; as many others share programs."""
 
     function: Callable[..., PyTree]
@@ -43,7 +44,7 @@ class Picked(eqx.Module):
         return jnp.concatenate([jnp.ravel(value) for value in values])[self.picks]
 
 
-class Moved(eqx.Module):
+class Moved(Module):
     """What a constraint returns plus a constant, as a vector."""
 
     function: Callable[..., PyTree]
@@ -54,14 +55,14 @@ class Moved(eqx.Module):
         return jnp.concatenate([jnp.ravel(value) for value in values]) + self.by
 
 
-class Concave(eqx.Module):
+class Concave(Module):
     """The part -E[g(x; xi)] of the objective: g is a mean over rows, convex in x."""
 
     function: Callable[..., PyTree]  # of x and a batch, or of x alone where there are no rows
     rows: int = eqx.field(static=True)  # the number of the source of its rows
 
 
-class Difference(eqx.Module):
+class Difference(Module):
     """f - g as one loss."""
 
     loss: Callable[..., PyTree]
@@ -71,7 +72,7 @@ class Difference(eqx.Module):
         return self.loss(x, *batch) - self.concave(x, *batch)
 
 
-class Terms(eqx.Module):
+class Terms(Module):
     """All constraints, in the order of c."""
 
     terms: tuple[Term, ...]

@@ -135,3 +135,24 @@ def test_what_is_no_mean_falls_back(monkeypatch):
         monkeypatch.setattr(module, "_agreed", type(module._agreed)())
         assert linear_mean(oracles, LOSS) is None
         assert KKT(oracles, np.dtype(float)).terms is None
+
+
+def test_rows_that_repeat_themselves_are_taken_once():
+    rows = np.repeat(OWN[:9], 5, axis=0)
+    problem = mossp.Problem(
+        lambda x: x @ x, inequality=mossp.Expected(lambda x, B: jnp.mean(jnp.exp(B @ x)), data=rows)
+    )
+    x, q, places = np.linspace(-1, 1, n), np.array([0.7]), np.arange(n)
+    with jax.enable_x64(True):
+        mean = linear_mean(problem.oracles(np.zeros(n)), 0)
+        assert mean is not None
+        assert len(mean.table.A) == 9
+        c, J = mean.values_and_jacobian(x)
+        H, bounded = mean.block(x, places, q), mean.bounded(x, places, q, 0.1)
+        along = mean.products(x, np.eye(n), q)
+    e = np.exp(rows @ x)
+    np.testing.assert_allclose(c, e.mean())
+    np.testing.assert_allclose(J[0], rows.T @ e / len(e))
+    np.testing.assert_allclose(H, 0.7 * (rows.T * e) @ rows / len(e))
+    np.testing.assert_allclose(along, H)
+    np.testing.assert_allclose(bounded, 1.1 * H)

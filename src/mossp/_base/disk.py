@@ -99,7 +99,8 @@ def root_in_use() -> str | None:
     if said == "off":
         return None
     asked = said or choice.on or wanted.get()
-    return choice.folder or folders.named() or (folders.usual() if asked else None)
+    named = None if said in ("", "on") else said
+    return choice.folder or named or (folders.usual() if asked else None)
 
 
 def entries_in_use() -> Entries | None:

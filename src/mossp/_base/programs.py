@@ -16,7 +16,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 
@@ -160,6 +160,42 @@ class Store:
 store = Store(MOST_PROGRAMS)
 
 
+class Tree:
+    """How leaves make up an argument: a static part of a program, hashed once."""
+
+    def __init__(self, treedef: jax.tree_util.PyTreeDef) -> None:
+        self.treedef, self._hash = treedef, hash(treedef)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Tree) and self.treedef == other.treedef)
+
+
+class Known(NamedTuple):
+    """What every call of a program asks oracles, which do not change: found once."""
+
+    leaves: list[Any]
+    tree: Tree
+    mesh: Any
+    reads: bool
+    codes: list[Any]  # of the user's functions
+
+
+_known: dict[int, tuple[weakref.ref[Any], Known]] = {}
+
+
+def known_of(oracles: Any) -> Known:
+    """It takes longer to take oracles apart than a short program runs."""
+    key = id(oracles)
+    if key not in _known:
+        leaves, treedef = jax.tree.flatten(oracles)
+        known = Known(leaves, Tree(treedef), oracles.mesh, oracles.reads, oracles.codes)
+        _known[key] = weakref.ref(oracles, lambda _: _known.pop(key, None)), known
+    return _known[key][1]
+
+
 def compiled(function: Any = None, waits: bool = True, **options: Any) -> Any:
     """jax.jit of a function of oracles (or of what has them as its `oracles`).
 
@@ -169,24 +205,36 @@ def compiled(function: Any = None, waits: bool = True, **options: Any) -> Any:
     if function is None:
         return functools.partial(compiled, waits=waits, **options)
 
+    def on_leaves(tree: Tree, leaves: list[Any], *args: PyTree, **kwargs: PyTree) -> PyTree:
+        return function(jax.tree.unflatten(tree.treedef, leaves), *args, **kwargs)
+
+    on_leaves.__name__, on_leaves.__qualname__ = function.__name__, function.__qualname__
+    numbers = options.get("static_argnums", ())
+    numbers = (numbers,) if isinstance(numbers, int) else numbers
+    apart = options | {"static_argnums": (0, *(number + 1 for number in numbers))}
+
     @functools.wraps(function)
     def call(first: Any, *args: PyTree, **kwargs: PyTree) -> PyTree:
         oracles = getattr(first, "oracles", first)
         programs: ProgramSet = oracles.programs
         programs.check(oracles)
+        known = known_of(oracles)
         with disk.used():
-            mesh = oracles.mesh
-            program = programs.program(function, options, mesh)
-            if mesh is None:
-                result = program(first, *args, **kwargs)
+            if known.mesh is None:
+                leaves, tree = known.leaves, known.tree
+                if first is not oracles:
+                    leaves, treedef = jax.tree.flatten(first)
+                    tree = Tree(treedef)
+                result = programs.program(on_leaves, apart)(tree, leaves, *args, **kwargs)
             else:
-                first, args, kwargs = crew.placed((first, args, kwargs), mesh)
+                program = programs.program(function, options, known.mesh)
+                first, args, kwargs = crew.placed((first, args, kwargs), known.mesh)
                 result = crew.taken(program(first, *args, **kwargs))
-        if oracles.reads:
+        if known.reads:
             jax.block_until_ready(result if waits else ())
             if oracles.failure is not None:
                 raise oracles.failure
-        if programs.bound is None and any(code.inlined for code in oracles.codes):
+        if programs.bound is None and any(code.inlined for code in known.codes):
             programs.bound = oracles.numbers()
         return result
 

@@ -12,10 +12,11 @@ import numpy as np
 from jax.dtypes import canonicalize_dtype
 
 from mossp._base.device import on_device
+from mossp._base.module import Module
 from mossp._base.types import AnyArray, AnyVector, DType, HostVector, PyTree
 
 
-class Structure(eqx.Module):
+class Structure(Module):
     """The shape of a user's x. Every field is static: two equal structures share one program.
 
     Examples
@@ -103,7 +104,7 @@ class Part(Structure):
         return super().unravel(jnp.zeros(self.whole_size, x.dtype).at[self._places].set(x))
 
 
-class Fixed(eqx.Module):
+class Fixed(Module):
     """A plain function as a pytree without leaves: `jit` tells two apart by identity."""
 
     function: Callable[..., PyTree] = eqx.field(static=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
 from mossp._base.programs import compiled
@@ -37,7 +36,7 @@ def concave_part(oracles: Oracles, x: AnyVector) -> tuple[float, HostVector]:
 
 
 def on_the_host(found: Any) -> tuple[HostArray, ...]:
-    return tuple(np.array(a, np.float64) for a in jax.device_get(found))
+    return tuple(np.array(a, np.float64) for a in found)
 
 
 @compiled

@@ -189,7 +189,7 @@ class Polishing:
         loss = self.oracles.loss
         if not (isinstance(loss, Loss) and loss.convex and self.oracles.samples_constraints):
             return False
-        kkt = KKT(self.oracles, np.dtype(np.float64))
+        kkt = KKT.of(self.oracles, np.dtype(np.float64))
         return confines(kkt) and kkt.terms is not None and kkt.terms.others is None
 
     def compile(self, x: np.ndarray) -> None:

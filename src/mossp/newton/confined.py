@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mossp.newton import proximal
+from mossp.newton import pieces, proximal
 from mossp.newton.constrained import minimum
 from mossp.newton.hessian import unit_rows
 from mossp.newton.linear import LinearLoss
@@ -202,13 +202,19 @@ def steered(search: Search, model: Model, q: np.ndarray) -> Minimum:
 
 
 def minimum_of(search: Search, model: Model, q: np.ndarray) -> Minimum:
-    """By a factorisation where there is no h, by proximal steps else."""
-    at, nu = model.at, search.penalty.nu
-    factor = positive_factor(model.M) if is_smooth(search.kkt.regularizer, at.x) else None
-    if factor is not None:
-        lower = np.where(at.is_equality, -nu, 0.0)
-        d, q = minimum(model.w, factor, model.c, at.J, lower, nu)
-        return Minimum(at.x + d, q)
+    """By a factorisation where there is no h, by its pieces else, or by proximal steps."""
+    at, nu, reg = model.at, search.penalty.nu, search.kkt.regularizer
+    lower = np.where(at.is_equality, -nu, 0.0)
+    if is_smooth(reg, at.x):
+        factor = positive_factor(model.M)
+        if factor is not None:
+            d, q = minimum(model.w, factor, model.c, at.J, lower, nu)
+            return Minimum(at.x + d, q)
+    elif len(model.c) <= proximal.FEW_CONSTRAINTS:
+        upper = np.full(len(lower), nu)
+        found = pieces.minimum(reg, at.x, model.w, model.M, model.c, at.J, lower, upper, q)
+        if found is not None:
+            return Minimum(*found)
     dtype, lengths = search.kkt.dtype, np.linalg.norm(at.J, axis=1)
     L = float(np.linalg.eigvalsh(model.M)[-1])
     parts: Any = (at.x, at.gradient, model.c, at.J, model.M, 1 / L, nu * lengths)

@@ -159,7 +159,7 @@ class ConstraintSets:
         improved, witness, residual, F = found.improved, found.witness, found.residual, found.value
         if rounds:  # it set out from another point than the start
             oracles = self.oracles.under(W)
-            kkt = KKT(oracles, start.dtype)
+            kkt = KKT.of(oracles, start.dtype)
             self.meter.count(gradients=kkt.rows)
             at = kkt.evaluate(start, np.zeros(oracles.m), 1.0)
             at = kkt.with_multipliers(at, kkt.multipliers(at), at.t)

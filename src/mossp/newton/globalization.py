@@ -110,7 +110,7 @@ def polish(
         Whether no other attempt follows, so that this one may take more steps.
     """
     x = np.asarray(x)
-    kkt = KKT(oracles, x.dtype)
+    kkt = KKT.of(oracles, x.dtype)
     search = Search.of(kkt, Meter(budget, patience, before, reserve=row_count(oracles)))
     # Steps that confine predictions lead on from afar, and are cheap.
     many = last or (patient and search.reach is not None)
@@ -194,7 +194,7 @@ def reached(at: Evaluation) -> tuple[np.ndarray, float, float, float]:
 def compile_steps(oracles: Oracles, x: AnyVector, budget: Budget) -> None:
     """Run what steps need once at x, for those who must not wait for the compiler later."""
     x = np.asarray(x)
-    kkt = KKT(oracles, x.dtype)
+    kkt = KKT.of(oracles, x.dtype)
     search = Search.of(kkt, Meter(budget))
     at = kkt.evaluate(x, np.zeros(oracles.m), 1.0)
     if not np.isfinite(at.residual) or not np.isfinite(at.J).all():
@@ -237,8 +237,14 @@ def arrived(search: Search, at: Evaluation, after: Evaluation, tol: float) -> bo
     return after.residual <= tol or search.kkt.relative(after, u) <= TIGHT * tol
 
 
-def newton_step(search: Search, at: Evaluation, halvings: int) -> Evaluation | None:
-    """The next pair in Newton's direction, or None where no length of the step is good enough."""
+def newton_step(
+    search: Search, at: Evaluation, halvings: int,
+    allowed: Callable[[np.ndarray], bool] = lambda dx: True,
+) -> Evaluation | None:  # fmt: skip
+    """The next pair in Newton's direction, or None where no length of the step is good enough.
+
+    A direction that is not `allowed` is not tried.
+    """
     found, penalty = direction(search.kkt, search.hessian, at), search.penalty
     if found is None:
         return None
@@ -247,6 +253,8 @@ def newton_step(search: Search, at: Evaluation, halvings: int) -> Evaluation | N
     if largest > GROWTH * (1 + penalty.nu):
         return None
     penalty.require(MARGIN * largest)
+    if not allowed(dx):
+        return None
     now, size = penalty(at), 1.0
     for _ in range(halvings):
         x = into_domain(search.kkt.regularizer, at.x + size * dx)
@@ -263,12 +271,12 @@ def newton_step(search: Search, at: Evaluation, halvings: int) -> Evaluation | N
 
 def confined_or_newton(search: Search, reach: Reach, at: Evaluation) -> Evaluation | None:
     """Newton's where it is at its best and moves no prediction far; else a confined one."""
-    penalty, newton = search.penalty, newton_step(search, at, halvings=1)
+    penalty = search.penalty
+    newton = newton_step(search, at, halvings=1, allowed=lambda dx: within_reach(search, reach, dx))
     if (
         newton is not None
         and newton.residual <= HALF * at.residual
         and penalty(newton) - penalty(at) <= RISE * (1 + abs(at.F))
-        and within_reach(search, reach, newton.x - at.x)
     ):
         return stretched(search, at, newton)
     return confined_step(search, reach, at)

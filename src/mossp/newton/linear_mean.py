@@ -34,6 +34,7 @@ LOSS = -1  # the number of f among the means; constraints have the numbers of th
 # Numbers in the derivatives of all rows, beyond which there are too many predictions or entries.
 MOST_CURVATURES = 2**24
 SMALLEST = 1e-290  # curvature below it is none
+LENGTHS = 8  # of the tables of distinct rows: eighths of the data
 POINTS = (1.0, 1e-3)  # sizes of points at which it is compared: one must be finite
 
 
@@ -42,7 +43,7 @@ class At(NamedTuple):
 
     x: bytes
     z: np.ndarray  # predictions, one row each, filled up as the data on the device are
-    slopes: np.ndarray  # dphi_j / du: (rows, m, P + s)
+    slopes: np.ndarray  # dphi_j / du: (rows, m, P + s), as often as the row counts
     values: np.ndarray
     J: np.ndarray
 
@@ -65,7 +66,16 @@ class LinearMean:
         position = np.full(self.whole, -1)
         position[self.entries] = np.arange(self.n)
         self.where, self.at_direct = position[self.places], position[self.direct]
-        self.rows = _padded(oracles, number)
+        # How often each row counts. Those that fill up the data on the device do not; and where
+        # phi looks at nothing but predictions, a row that occurs several times is taken once.
+        counts, padded = np.ones(N, self.table.A.dtype), _padded(oracles, number)
+        if self.table.rows is not None and not found.rest:
+            counts = self.table.rows.summed(counts)
+            self.table = dataclasses.replace(self.table, rows=None)
+            # Of a few lengths only, so that other data of this size share programs.
+            padded = -(-len(counts) * LENGTHS // padded) * -(-padded // LENGTHS)
+        self.rows = len(counts)
+        self.counts = np.pad(counts, (0, padded - self.rows))
         self.known: At | None = None
         self.curved: tuple[bytes, bytes, np.ndarray] | None = None
 
@@ -86,13 +96,13 @@ class LinearMean:
         if self.known is not None and self.known.x == key:
             return self.known
         dtype = self.table.A.dtype
-        z = np.zeros((self.rows, self.cut.outputs), dtype)
-        z[: self.N] = self.table.times(self._gathered(x))
-        found = jax.device_get(_first(self.oracles, self.number, self._whole(x), z))
+        z = np.zeros((len(self.counts), self.cut.outputs), dtype)
+        z[: self.rows] = self.table.times(self._gathered(x))
+        found = _first(self.oracles, self.number, self._whole(x), z, self.counts)
         values, slopes = (np.asarray(a, np.float64) for a in found)
-        slopes, m, P = slopes[: self.N], len(values), self.cut.outputs
+        slopes, m, P = slopes[: self.rows], len(values), self.cut.outputs
         # A column of the product for each of the m P.
-        flat = slopes[:, :, :P].reshape(self.N, m * P).astype(dtype, copy=False)
+        flat = slopes[:, :, :P].reshape(self.rows, m * P).astype(dtype, copy=False)
         product = np.asarray(self.table.transposed(flat), np.float64).reshape(-1, m, P)
         J = np.zeros((m, self.n))
         for p in range(P):
@@ -112,7 +122,8 @@ class LinearMean:
         for row, e in enumerate(E):
             s = np.where(inside, e[self.at_direct], 0.0)
             u = np.concatenate(
-                [self.table.times(self._gathered(e)), np.broadcast_to(s, (self.N, len(s)))], axis=1
+                [self.table.times(self._gathered(e)), np.broadcast_to(s, (self.rows, len(s)))],
+                axis=1,
             )
             v = np.einsum("ipr,ir->ip", D, u)
             back = np.asarray(
@@ -189,8 +200,9 @@ class LinearMean:
         key, multipliers = x.tobytes(), q.tobytes()
         if self.curved is None or self.curved[:2] != (key, multipliers):
             z = self._at(x).z
-            D = _second(self.oracles, self.number, self._whole(x), z, np.asarray(q, z.dtype))
-            self.curved = key, multipliers, np.asarray(D, np.float64)[: self.N]
+            q = np.asarray(q, z.dtype)
+            D = _second(self.oracles, self.number, self._whole(x), z, q, self.counts)
+            self.curved = key, multipliers, np.asarray(D, np.float64)[: self.rows]
         return self.curved[2]
 
     # Entries of x ---------------------------------------------------------------------------
@@ -319,14 +331,13 @@ def _padded(oracles: Oracles, number: int) -> int:
     return len(_leaves(arrays)[0])
 
 
-def _rowwise(oracles: Oracles, number: int, x: Vector) -> tuple[Any, tuple[Any, ...], Any]:
-    """(phi as a function of u and a row, the rows, which of them count)."""
+def _rowwise(oracles: Oracles, number: int, x: Vector) -> tuple[Any, tuple[Any, ...]]:
+    """(phi as a function of u and a row, the rows)."""
     found = _cut_of(oracles, number)
     assert found is not None, "only functions of predictions come here"
     function, structure = _function(oracles, number), oracles.structure
-    source = _source(oracles, number)
-    rest = tuple(_leaves(source.arrays)[i] for i in found.rest)
-    counts = (jnp.arange(len(_leaves(source.arrays)[0])) < source.N).astype(x.dtype)
+    arrays = _leaves(_source(oracles, number).arrays)
+    rest = tuple(arrays[i] for i in found.rest)
 
     def phi(u: Any, row: tuple[Any, ...]) -> Any:
         z, s = u[: found.outputs], u[found.outputs :]
@@ -334,7 +345,7 @@ def _rowwise(oracles: Oracles, number: int, x: Vector) -> tuple[Any, tuple[Any, 
         leaves = jax.tree.leaves(structure.unravel(whole))
         return found.phi(function, leaves, z, [a[None] for a in row])
 
-    return phi, rest, counts
+    return phi, rest
 
 
 def _arguments(found: Cut, x: Vector, z: Any) -> Any:
@@ -360,9 +371,9 @@ def _differentiated(oracles: Oracles, number: int, x: Vector) -> Any:
 
 
 @compiled(static_argnums=(1,))
-def _first(oracles: Oracles, number: int, x: Vector, z: Any) -> Any:
+def _first(oracles: Oracles, number: int, x: Vector, z: Any, counts: Vector) -> Any:
     """(sums of phi_j over the rows, dphi_j / du of every row)."""
-    phi, rest, counts = _rowwise(oracles, number, x)
+    phi, rest = _rowwise(oracles, number, x)
     found = _cut_of(oracles, number)
     assert found is not None
 
@@ -376,9 +387,9 @@ def _first(oracles: Oracles, number: int, x: Vector, z: Any) -> Any:
 
 
 @compiled(static_argnums=(1,))
-def _second(oracles: Oracles, number: int, x: Vector, z: Any, q: Vector) -> Any:
+def _second(oracles: Oracles, number: int, x: Vector, z: Any, q: Vector, counts: Vector) -> Any:
     """The second derivatives of q'phi in u, for every row."""
-    phi, rest, counts = _rowwise(oracles, number, x)
+    phi, rest = _rowwise(oracles, number, x)
     found = _cut_of(oracles, number)
     assert found is not None
 

@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 from typing import Any
 
-import jax
 import numpy as np
 
 from mossp._base.programs import compiled
@@ -32,7 +31,7 @@ class LinearTerms:
         """(c, J)."""
         c, J = np.zeros(self.m), np.zeros((self.m, len(x)))
         if self.others is not None:
-            found = jax.device_get(_first_order(self.others, np.asarray(x, dtype)))
+            found = _first_order(self.others, np.asarray(x, dtype))
             c[self.left], J[self.left] = (np.asarray(a, np.float64) for a in found)
         for places, mean in self.means:
             c[places], J[places] = mean.values_and_jacobian(x)

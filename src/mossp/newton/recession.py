@@ -103,7 +103,7 @@ def newton_direction(
     if are_many(oracles):
         places = np.flatnonzero(oracles.is_equality | (values(oracles, x) >= -ACTIVE))
         oracles, q = oracles.under(places), q[places]
-    kkt = KKT(oracles, x.dtype)
+    kkt = KKT.of(oracles, x.dtype)
     meter.pay(gradients=kkt.rows)
     at, (S,) = kkt.evaluate(x, q, 1.0), np.nonzero(flat)  # R is not used: any t will do
     H = Hessian(kkt, meter).block(at, S, np.zeros(len(x))).H
@@ -126,7 +126,7 @@ def falls_without_end(
     oracles: Oracles, x: np.ndarray, ray: np.ndarray, tol: float, lengths: tuple[float, ...]
 ) -> bool:
     """Whether f falls along the ray, with nothing against it, and never reaches an end."""
-    kkt = KKT(oracles, x.dtype)
+    kkt = KKT.of(oracles, x.dtype)
 
     def at(t: float) -> Point:
         point = np.asarray(x + t * ray, x.dtype)

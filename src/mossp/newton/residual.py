@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import weakref
 from typing import Any
 
-import jax
 import numpy as np
 
 from mossp.certificates.certificate import scales
@@ -85,6 +85,15 @@ class KKT:
     oracles: Oracles
     dtype: Any  # of x on the device; on the host everything is float64
 
+    @classmethod
+    def of(cls, oracles: Oracles, dtype: Any) -> KKT:
+        """The one that is in use for these oracles: how f and c are evaluated is found out once."""
+        key = id(oracles), np.dtype(dtype)
+        found = _in_use.get(key)
+        if found is None:
+            found = _in_use[key] = cls(oracles, key[1])
+        return found
+
     @functools.cached_property
     def regularizer(self) -> Any:
         return on_host(self.oracles)
@@ -135,7 +144,7 @@ class KKT:
         if self.terms is not None:
             return self.terms.first_order(x, self.dtype)
         found = constraints_and_jacobian(self.oracles, np.asarray(x, self.dtype))
-        c, J = (np.array(a, np.float64) for a in jax.device_get(found))
+        c, J = (np.array(a, np.float64) for a in found)
         return c, J
 
     def values(self, x: np.ndarray) -> np.ndarray:
@@ -193,6 +202,10 @@ class KKT:
         parts = [np.linalg.norm(u) / S.criticality, at.violation / S.feasibility]
         worst = np.max([*parts, np.linalg.norm(at.slack) / S.complementarity])
         return float(worst) if np.isfinite(worst) and np.isfinite(at.F) else np.inf
+
+
+# By the oracles, which live for as long as what is made of them does, and the precision.
+_in_use: weakref.WeakValueDictionary[tuple[int, Any], KKT] = weakref.WeakValueDictionary()
 
 
 def row_count(oracles: Oracles) -> int:

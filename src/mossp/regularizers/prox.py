@@ -38,7 +38,11 @@ def aligned(v: AnyArray, *numbers: AnyArray) -> tuple[AnyArray, ...]:
     >>> v, t
     (array([ 3., -1.]), 2.0)
     """
-    if any(isinstance(a, jax.Array) for a in (v, *numbers)):
+    traced = any(isinstance(a, jax.Array) for a in (v, *numbers))
+    if not traced and type(v) is numpy.ndarray and v.dtype.char in "fd":  # as on the host: at once
+        plain = (a if type(a) is float else numpy.asarray(a, v.dtype) for a in numbers)
+        return numpy, v, *plain
+    if traced:
         xp: Namespace = jnp
     elif type(v) is numpy.ndarray:  # as of NumPy 2 it is such a namespace itself, and the faster
         xp = numpy

@@ -72,6 +72,7 @@ class Prepared:
     start: np.ndarray  # x0 as a vector, or the feasible point that phase one found
     loop: Loop  # shards with their draws, events, tuner
     watch: Watch
+    kkt: KKT  # how points are evaluated with all of the data
     polishing: Polishing
     budget: Budget  # with the clock
     observer: Observer
@@ -98,7 +99,7 @@ class Prepared:
     @functools.cached_property
     def at_start(self) -> Observation:
         """What is seen of the start with all of the data, by what polishing needs in any case."""
-        points, kkt = self.initial.position.points, KKT(self.oracles, self.arguments.dtype)
+        points, kkt = self.initial.position.points, self.kkt
         if points is None or self.initial.k:
             return self.watch.first
         same = self.arguments.starts == 1
@@ -155,7 +156,7 @@ def prepare(
     """
     began = time.perf_counter()
     a, oracles, interrupt = arguments, arguments.oracles, interrupt or Interrupt()
-    structure = Structure.of(a.x0)
+    structure, kkt = Structure.of(a.x0), KKT.of(oracles, a.dtype)
     given = structure.ravel(a.x0, a.dtype)
     notes: list[str] = []
     if (a.chosen and not a.first) or a.batches:
@@ -198,7 +199,7 @@ def prepare(
     def assembled(initial: State, seconds: float, mark: Mark) -> Prepared:
         budget = Budget(Clock(seconds), interrupt, a.seconds, a.gradients - planned)
         return Prepared(
-            problem, a, oracles, structure, start, loop, watch,
+            problem, a, oracles, structure, start, loop, watch, kkt,
             Polishing.of(oracles, a.tol, budget, planned), budget, observer, initial,
             shared=variants is not None, form=form, initial_gradients=first,
             hessian_products=products, products_per_tuning=per_tuning, trace_rows=row_count,
@@ -332,7 +333,7 @@ def value_at(a: Arguments, point: np.ndarray) -> float:
     """F, by what will be needed in any case."""
     if not a.polish:
         return compiled.objective(a.oracles, point)
-    return evaluated(KKT(a.oracles, a.dtype), point).F
+    return evaluated(KKT.of(a.oracles, a.dtype), point).F
 
 
 def first_estimate(

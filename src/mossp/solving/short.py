@@ -56,7 +56,7 @@ def descended(p: Prepared, begin: State) -> State:
     done, x = begin.attempts, p.start
     reserve = row_count(p.oracles)
     meter = Meter(p.budget, before=done.cost, reserve=reserve)
-    descent = Descent(KKT(p.oracles, x.dtype), meter, x)
+    descent = Descent(p.kkt, meter, x)
     state, spent = recorded(p, begin, p.at_start, 0), done.gradients
     for mark in MARKS:
         goes_on = descent.go_on(mark)
@@ -100,7 +100,7 @@ def from_second_start(p: Prepared, done: Attempts) -> Attempts:
     A part of h alone has few critical points, and leaves more entries than h - g does.
     """
     answer = done.certified(p.arguments.tol)[0].witness.x
-    kkt, x, reserve = KKT(p.oracles, p.start.dtype), p.start, row_count(p.oracles)
+    kkt, x, reserve = p.kkt, p.start, row_count(p.oracles)
 
     def known(x: np.ndarray) -> bool:
         """Whether polishing would lead to the answer that there is."""

@@ -1,0 +1,59 @@
+"""Models by their pieces: what is handed back is the minimum, and nothing else is."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import mossp
+from mossp.newton import pieces
+
+NU = 2.0
+
+
+def model(reg, seed: int, moved: float, m: int = 2, n: int = 20):
+    """(x, w, M, c, J, q) of a model with its minimum near x, or at it where nothing is moved."""
+    own = np.random.default_rng(seed)
+    root = own.standard_normal((4 * n, n))
+    M, J, q = root.T @ root / len(root), own.standard_normal((m, n)), np.array([0.5, 0.0])
+    x = np.asarray(reg.prox_h(own.standard_normal(n), 3.0))
+    slope = np.asarray(reg.nearest_h(x, own.uniform(-0.1, 0.1, n)))
+    w = -slope - q @ J + moved * own.standard_normal(n)
+    return x, w, M, np.array([0.0, -0.5]), J, q + moved
+
+
+@pytest.mark.parametrize("regularizer", [mossp.L1(0.2), mossp.Nonnegative(mossp.L1(0.1))])
+@pytest.mark.parametrize("moved", [0.0, 1e-3, 0.05])
+def test_what_is_found_is_the_minimum(regularizer, moved):
+    reg, found, seeds = jax.tree.map(np.asarray, regularizer), 0, range(10)
+    for seed in seeds:
+        x, w, M, c, J, q = model(reg, seed, moved)
+        lower, upper = np.array([-NU, 0.0]), np.full(2, NU)
+        answer = pieces.minimum(reg, x, w, M, c, J, lower, upper, q)
+        if answer is None:
+            continue
+        (y, q), found = answer, found + 1
+        W, r = w + M @ (y - x) + q @ J, c + J @ (y - x)
+        np.testing.assert_allclose(y, reg.prox_h(y - W, 1.0), atol=1e-8)
+        np.testing.assert_allclose(q, np.clip(q + r, lower, upper), atol=1e-8)
+    assert found >= 0.6 * len(seeds)
+
+
+def test_multipliers_stop_at_their_bounds():
+    reg = jax.tree.map(np.asarray, mossp.L1(0.1))
+    y, q = pieces.minimum(
+        reg, np.zeros(2), np.zeros(2), np.eye(2), np.array([9.0]), np.array([[1.0, 0.0]]),
+        np.zeros(1), np.full(1, NU), np.zeros(1),
+    )  # fmt: skip
+    np.testing.assert_allclose(q, NU)  # x_1 <= -9 would cost more than NU times its violation
+    np.testing.assert_allclose(y, [0.1 - NU, 0.0])
+
+
+def test_constraints_without_a_step_towards_them_are_left_to_others():
+    reg, J = jax.tree.map(np.asarray, mossp.L1(0.1)), np.zeros((1, 2))
+    found = pieces.minimum(
+        reg, np.ones(2), np.ones(2), np.eye(2), np.ones(1), J, np.full(1, -NU), np.full(1, NU),
+        np.zeros(1),
+    )  # fmt: skip
+    assert found is None or abs(found[1][0]) == NU
