@@ -193,6 +193,23 @@ def test_a_table_multiplies_as_its_dense_matrix(sparse, ones):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
+@pytest.mark.parametrize("ones", [False, True])
+def test_many_sums_over_sparse_rows_are_taken_by_pairs(ones):
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((N, 9)) * (rng.random((N, 9)) < 0.3)
+    D = np.column_stack([A, np.ones(N)]) if ones else A
+    whole = Table(scipy.sparse.csc_array(A), ones)
+    some = np.setdiff1d(np.arange(D.shape[1]), [2])
+    part = Table(scipy.sparse.csc_array(A)[:, some[some < 9]], ones, part_of=(whole, some))
+    S, every = np.arange(len(some) - 1), np.arange(D.shape[1])
+    for _ in range(5):
+        w = rng.standard_normal(N)
+        np.testing.assert_allclose(whole.gram(w, every), D.T * w @ D, atol=1e-12)
+        K = D[:, some[S]]
+        np.testing.assert_allclose(part.gram(w, S), K.T * w @ K, atol=1e-12)
+    assert "_pairs" in vars(whole) and "_pairs" not in vars(part)
+
+
 @pytest.mark.parametrize("hollow", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("ones", [False, True])

@@ -19,6 +19,7 @@ import scipy.sparse
 import mossp
 from mossp import losses
 from mossp.regularizers.strength import strengths_in, with_strength
+from mossp.solving.path import with_regularizer
 from tests.compilations import compilations
 from tests.problems import shrink, sphere
 
@@ -126,6 +127,14 @@ def test_the_problem_is_left_alone():
     assert float(problem.regularizer.lam) == 0.7 and lams.tolist() == LAMS and not x0.any()
     alone = mossp.solve(problem, x0)
     np.testing.assert_allclose(alone.x, shrink(T, 0.7), atol=1e-9)
+
+
+def test_all_strengths_share_the_rows():
+    rng = np.random.default_rng(0)
+    X = scipy.sparse.random(50, 4, 0.5, "csr", random_state=0)
+    problem = mossp.Problem(losses.squared, (X, rng.normal(size=50)), mossp.L1(1.0))
+    weaker = with_regularizer(problem, mossp.L1(0.1))
+    assert weaker.source() is problem.source() and float(weaker.regularizer.lam) == 0.1
 
 
 def test_constraints_along_the_path():
