@@ -33,6 +33,7 @@ def arguments() -> tuple[list[str], Asked, bool]:
     parser.add_argument("--jobs", type=int, default=2, help="workers side by side")
     parser.add_argument("--quick", action="store_true", help="few problems, to see that all runs")
     parser.add_argument("--problems", type=int, help="of a suite, the first ones; all if left out")
+    parser.add_argument("--samples", type=int, default=640_000, help="where samples are counted")
     parser.add_argument("--only", default="", metavar="PATTERN",
                         help="problems of suites a and b with this in their names, such as "
                         "'by samples'; the rows of others stay")  # fmt: skip
@@ -44,7 +45,7 @@ def arguments() -> tuple[list[str], Asked, bool]:
     settings = Asked(
         Environments(given(asked.python)), asked.trials, asked.seeds, asked.floor,
         limit=asked.limit, jobs=asked.jobs, quick=asked.quick, problems=asked.problems,
-        only=asked.only,
+        samples=asked.samples, only=asked.only,
     )  # fmt: skip
     return [] if asked.tables else asked.suites or list(SUITES), settings, asked.quick
 

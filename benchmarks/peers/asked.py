@@ -34,6 +34,7 @@ class Asked:
     jobs: int = 2  # workers side by side
     quick: bool = False
     problems: int | None = None  # at most so many of a suite, the first ones
+    samples: int = 640_000  # that may be differentiated where they are counted
     only: str = ""  # a regular expression that the names of those that are run have in them
     stamp: dict[str, str] = dataclasses.field(default_factory=results.stamp)
 

@@ -31,7 +31,6 @@ COLUMNS = 71, 72
 BOUNDS = {"loss": 0.005, "selection": 0.02}
 FALSE_ALARMS = 0.1
 LAM = 1e-3
-SAMPLES = 640_000
 SECONDS = 2.0  # of a peer's run, or as long as ours takes
 BY_SAMPLES = (
     OURS,
@@ -80,7 +79,7 @@ def run(asked: Asked) -> Outcome:
         return asked.job(max(SECONDS, ours) if np.isfinite(ours) else SECONDS)
 
     def by_samples(problem: Statement, _: float) -> Job:
-        return asked.job(asked.limit, samples=SAMPLES // 10 if asked.quick else SAMPLES)
+        return asked.job(asked.limit, samples=asked.samples // 10 if asked.quick else asked.samples)
 
     found = compare(asked, "b", given, peers, job, judge=judged).rows
     noisy = endless(given[:1] if asked.quick else given)
