@@ -53,8 +53,8 @@ def of_ranks(rows: Rows, share: float) -> float:
     A tenth of what chance makes of the largest entry of its gradient at 0, which is 2 (mean over
     negatives of the range - mean over positives).
     """
-    positive, counts = rows.labels > 0, rows.weights > 0
-    few = 1 / (positive & counts).sum() + 1 / (share * (~positive & counts).sum())
+    negatives = counted(rows)[rows.labels < 0].sum()
+    few = 1 / labelled(rows) + 1 / (share * negatives)
     return float(TENTH * 2 * usual_scale(rows) * largest(rows) * np.sqrt(few))
 
 
@@ -76,7 +76,7 @@ def variances(rows: Rows) -> HostArray:
 
 
 def labelled(rows: Rows) -> float:
-    """How many rows are, by their weights."""
+    """How many rows are labelled positive: a weight is a number of equal rows."""
     return float(max(counted(rows)[rows.labels > 0].sum(), 1.0))
 
 
