@@ -92,11 +92,23 @@ def test_a_range_sparse_rows_and_a_constraint():
 
 def test_mini_batches_of_pairs_come_near_full_passes():
     full = PartialAUCClassifier(0.3, 0.1, lam=0.02).fit(X, Y)
-    model = PartialAUCClassifier(0.3, 0.1, lam=0.02, batch_size=100, steps=500, tol=0.3)
+    model = PartialAUCClassifier(0.3, 0.1, lam=0.02, batch_size=40, steps=100, tol=0.3)
     model.fit(X, Y)
     assert model.result_.success and model.certificate_.samples > 0  # judged on fresh blocks
     assert model.surrogate_ < 1.05 * full.surrogate_
     assert model.partial_auc_ > full.partial_auc_ - 0.05
+
+
+def test_the_regulariser_left_out_is_a_ridge_and_l1_has_zeros():
+    rare = np.column_stack([X, 0.01 * RNG.normal(size=(N, 3))])
+    model = PartialAUCClassifier(0.2).fit(rare, Y)
+    k = 1 / np.sum(Y == 1) + 1 / (0.2 * np.sum(Y == 0))
+    same = PartialAUCClassifier(0.2, lam=k * rare.var(axis=0).sum(), regularizer="ridge")
+    np.testing.assert_allclose(model.coef_, same.fit(rare, Y).coef_, atol=1e-8)
+    assert model.result_.success and model.certificate_.is_kkt(1e-8)
+    assert np.all(model.coef_ != 0)
+    sparse = PartialAUCClassifier(0.2, regularizer="l1").fit(rare, Y)
+    assert sparse.result_.success and np.all(sparse.coef_[0, 4:] == 0)
 
 
 def test_blocks_are_drawn_by_weight_and_cost_what_their_pairs_do():

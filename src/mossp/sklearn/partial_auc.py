@@ -105,7 +105,7 @@ class Classes(NamedTuple):
 
 
 class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
-    """Linear scores with the largest partial AUC, sparse and under constraints.
+    """Linear scores with the largest partial AUC, regularised and under constraints.
 
     Parameters
     ----------
@@ -114,8 +114,9 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     delta : float
         Smooths which negatives count, in units of the squared hinge.
     regularizer, lam, equality, inequality, nonnegative, feature_weights
-        As for `MoSSPClassifier`; `lam` left out is a tenth of what chance makes of the largest
-        entry of the gradient (Notes).
+        As for `MoSSPClassifier`, except that the regulariser is a ridge unless asked otherwise
+        (`regularizer="l1"` has exact zeros), and `lam` left out is measured by what chance makes of
+        the gradient (Notes).
     rates : None
         Not taken: a rate is of decisions at one threshold, and a partial AUC of ranks over a range
         of them. Use `MoSSPClassifier(rates="fpr <= 0.1")` for a bound, or constraints, bounds of
@@ -153,9 +154,9 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     The certificate is of that mean, from fresh blocks, at `tol` = 1e-2 unless asked otherwise;
     `surrogate_`, `partial_auc_` and the intercept are of all rows in either case.
 
-    Left out, `lam` is 0.2 (2 log(2 n_features) (1/n_+ + 1/((max_fpr - min_fpr) n_-)))^{1/2} times
-    the usual scale of a feature, whatever the regulariser, for n_+ positives and n_- negatives.
-
+    Left out, `lam` is sum_j Var(x_j) k for a ridge, where k = 1/n_+ + 1/((max_fpr - min_fpr) n_-)
+    for n_+ positives and n_- negatives; for every other regulariser 0.2 (2 log(2 n_features)
+    k)^{1/2} times the usual scale of a feature.
 
     Examples
     --------
@@ -177,7 +178,7 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
         min_fpr: float = 0.0,
         *,
         delta: float = 0.05,
-        regularizer: Any = "l1",
+        regularizer: Any = "ridge",
         lam: float | None = None,
         equality: Any = None,
         inequality: Any = None,
@@ -277,7 +278,7 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
         """(the answer, the surrogate at it)."""
         params = {**vars(self), "fit_intercept": False, "batch_size": None}
         if self.lam is None and is_plain(self.regularizer):
-            params["lam"] = of_ranks(rows, high - low)
+            params["lam"] = of_ranks(rows, high - low, self.regularizer)
         size = self._block_size(rows)
         parts = Classes.of(rows)
         most = min(high, 1 - 1e-9)  # all negatives: smoothing has nothing to choose from

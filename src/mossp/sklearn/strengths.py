@@ -47,14 +47,18 @@ def of_likelihood(rows: Rows, share: float, regularizer: str) -> float:
     return float(QUARTER * share * usual_scale(rows) * largest(rows) / np.sqrt(labelled(rows)))
 
 
-def of_ranks(rows: Rows, share: float) -> float:
+def of_ranks(rows: Rows, share: float, regularizer: str) -> float:
     """For the surrogate of a partial AUC over a share of the negatives.
 
-    A tenth of what chance makes of the largest entry of its gradient at 0, which is 2 (mean over
-    negatives of the range - mean over positives).
+    Its gradient at 0 is 2 (mean over negatives of the range - mean over positives), and chance
+    makes of that a vector of the mean square 4 sum_j Var(x_j) (1/n_+ + 1/(share n_-)). For a ridge
+    this over the squared length of the coefficients, as in ridge regression, for which 4 stands.
+    Else a tenth of what chance makes of the largest entry.
     """
     negatives = counted(rows)[rows.labels < 0].sum()
     few = 1 / labelled(rows) + 1 / (share * negatives)
+    if regularizer == "ridge":
+        return float(variances(rows).sum() * few) or 1.0
     return float(TENTH * 2 * usual_scale(rows) * largest(rows) * np.sqrt(few))
 
 
