@@ -47,7 +47,7 @@ SHARPER = 3.0  # by which it is divided where the true rates are not met closely
 SOLVES = 8  # at one width
 SHARPENED = 3  # widths that are tried
 WEAKER = (0.1, 0.01)  # strengths of the regulariser from whose answers a search may start
-HOPELESS = 2  # solves in a row without a feasible point, after which another start is tried
+HOPELESS = 2  # solves in a row without a feasible point or a minimiser: another start is tried
 ROUGH = 1e-4  # the tolerance of a fit that only serves as a start
 MIXED = (0.01, 0.1)  # shares of a denser model
 NARROW = 1e-7
@@ -221,7 +221,7 @@ def approach(
         Whether the last one does with little to spare, and with its certificate.
     """
     seen: list[Candidate] = []
-    hopeless = 0  # solves in a row that found no point within the moved bounds
+    hopeless = 0  # solves in a row that found no minimiser within the moved bounds
     exact, room, other = promise.exact, promise.room, promise.other_ends
     slope = np.ones(len(exact))
     low, high = np.full(len(exact), -np.inf), np.full(len(exact), np.inf)
@@ -246,7 +246,9 @@ def approach(
         slack = np.where(active, -sight.excess / (sight.grains + SPARE), 0.0)
         seen.append(Candidate(result, sight, temperature, float(slack.max())))
         infeasible = result.status is Status.INFEASIBLE_STATIONARY and not sight.met
-        hopeless = hopeless + 1 if infeasible else 0
+        # On its way to infinity no bound that is moved by a little will hold it.
+        lost = infeasible or (result.status is Status.DIVERGED and not sight.met)
+        hopeless = hopeless + 1 if lost else 0
         if hopeless == HOPELESS or (infeasible and exact[sight.excess > ROUNDING].all()):
             break
         held = np.where(active | active[other], active, sight.excess >= sight.excess[other])
