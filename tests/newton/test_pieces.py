@@ -57,3 +57,13 @@ def test_constraints_without_a_step_towards_them_are_left_to_others():
         np.zeros(1),
     )  # fmt: skip
     assert found is None or abs(found[1][0]) == NU
+
+
+@pytest.mark.parametrize("curvature", [0.0, np.inf, np.nan])
+def test_no_curvature_or_more_than_numbers_hold_is_left_to_others(curvature):
+    reg, M = jax.tree.map(np.asarray, mossp.L1(0.1)), np.diag([curvature, curvature])
+    one = np.ones(1)
+    assert (
+        pieces.minimum(reg, np.ones(2), np.ones(2), M, one, np.ones((1, 2)), -one, one, 0 * one)
+        is None
+    )

@@ -73,7 +73,7 @@ def test_both_parts_are_convex_in_the_scores():
 
 @pytest.mark.parametrize(("high", "low"), [(0.2, 0.0), (0.3, 0.1), (1.0, 0.0)])
 def test_it_is_the_loss_of_the_linear_estimator(high, low):
-    linear = pytest.importorskip("mossp.sklearn.partial_auc", reason="scikit-learn is optional")
+    linear = pytest.importorskip("mossp.sklearn.ranks", reason="scikit-learn is optional")
     scores, labels = tensors()
     with jax.enable_x64(True):
         m, n = jnp.asarray(SCORES[LABELS > 0]), jnp.asarray(SCORES[LABELS == 0])

@@ -51,7 +51,10 @@ def minimum(
     >>> np.round(y, 6).tolist(), np.round(q, 6).tolist()
     ([2.0, 0.0], [0.5, 0.0])
     """
-    t = 1 / max(float(np.linalg.norm(M)), np.finfo(float).tiny)
+    size = float(np.linalg.norm(M))
+    if not 0 < size < np.inf:  # nothing to divide by, or curvature beyond all numbers
+        return None
+    t = 1 / size
     sigma = 1 / np.maximum(t * np.sum(J**2, axis=1), np.finfo(float).tiny)
     y, q, first, slope = x, np.clip(q, lower, upper), None, float(np.abs(w).max())
     for _ in range(STEPS):
