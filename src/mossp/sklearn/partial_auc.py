@@ -154,8 +154,8 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     The certificate is of that mean, from fresh blocks, at `tol` = 1e-2 unless asked otherwise;
     `surrogate_`, `partial_auc_` and the intercept are of all rows in either case.
 
-    Left out, `lam` is sum_j Var(x_j) k for a ridge, where k = 1/n_+ + 1/((max_fpr - min_fpr) n_-)
-    for n_+ positives and n_- negatives; for every other regulariser 0.2 (2 log(2 n_features)
+    Left out, `lam` is sum_j Var(x_j) k for a ridge, where `k = 1/n_+ + 1/((max_fpr - min_fpr) n_-)`
+    for `n_+` positives and `n_-` negatives; for every other regulariser 0.2 (2 log(2 n_features)
     k)^{1/2} times the usual scale of a feature.
 
     Examples
