@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 matplotlib.use("agg")
 pytest.importorskip("polars", reason="tables are read by polars")
 pytest.importorskip("sklearn", reason="`mossp fit` is built on the estimators")
+estimators = pytest.importorskip("mossp.sklearn")
 
 rng = np.random.default_rng(0)
 N = 300
@@ -47,6 +48,30 @@ def test_positive_and_unlabelled_rows(capsys):
     predicted = model.predict(model.features.matrix(table()))
     assert np.mean(predicted == TRUTH) > 0.85
     assert "positive and unlabelled" in run(capsys, "show", "m")[1]
+
+
+@pytest.mark.parametrize(
+    "objective, options, estimator",
+    [
+        ("pu", ("--target", "known", "--exclude", "truth", "--prior", 0.4),
+         estimators.PUClassifier(0.4)),
+        ("partial-auc", ("--target", "truth", "--exclude", "known"),
+         estimators.PartialAUCClassifier()),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_is_as_the_estimator_has_it(capsys, objective, options, estimator):
+    asked = ("fit", "data.csv", "--objective", objective, *options, "--test", 0, "--no-report")
+    code, _, err = run(capsys, *asked, "--out", "m")
+    assert code == 0, err
+    model = Model.load("m")
+    X = (ROWS - ROWS.mean(axis=0)) / ROWS.std(axis=0)  # as the command standardises
+    alike = estimator.fit(X, KNOWN if objective == "pu" else TRUTH)
+    assert model.about["regularizer"] == alike.regularizer
+    np.testing.assert_allclose(model.coef, alike.coef_, rtol=1e-6)
+    code, _, err = run(capsys, *asked, "--out", "sparse", "--regularizer", "l1")
+    assert code == 0, err
+    assert Model.load("sparse").about["regularizer"] == "l1"
+    assert not np.allclose(Model.load("sparse").coef, alike.coef_, rtol=1e-3)
 
 
 def table():

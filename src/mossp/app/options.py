@@ -66,10 +66,10 @@ MinFpr = Annotated[
     float | None, Option(help="With partial-auc, the smallest false positive rate; else 0.")
 ]
 Regularizer = Annotated[
-    str,
+    str | None,
     Option(
         help="l1, ridge, elastic-net, l1-l2, mcp, scad, ...:strength, as in l1-l2:0.01; without a "
-        "strength, 5-fold cross-validation chooses it."
+        "strength, 5-fold cross-validation chooses it. Left out, l1, and with --objective ridge."
     ),
 ]
 MaxFeatures = Annotated[

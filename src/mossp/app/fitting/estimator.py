@@ -23,7 +23,8 @@ def estimator_of(
 ) -> MoSSPClassifier | MoSSPRegressor | PartialAUCClassifier:
     """The estimator, its constraints read against the names of the features."""
     several = count if classes and count > 2 else None
-    names.find(request.regularizer)
+    if request.regularizer is not None:
+        names.find(request.regularizer)
     units = None
     if request.units == "data":
         units = Units(np.array(features.centre), np.array(features.scale))
@@ -47,7 +48,7 @@ def estimator_of(
     if request.choose != BEST and not request.chooses_strength:
         raise ValueError(
             f"--choose {request.choose} is for a strength that is left open: give --regularizer "
-            f"{request.regularizer.partition(':')[0]} without a number, or no --choose."
+            "without a number, or no --choose."
         )
     if request.offset is not None and several:
         raise ValueError(
@@ -58,7 +59,6 @@ def estimator_of(
         raise ValueError("--rates-margin is for bounds on rates: give --rate.")
     settings: dict[str, Any] = {
         "loss": "logistic" if loss == "softmax" else loss,
-        "regularizer": request.regularizer,
         "max_features": request.max_features,
         "inference": request.inference,
         "equality": [
@@ -77,6 +77,8 @@ def estimator_of(
         "random_state": request.seed,
         "tol": request.tol,
     }
+    if request.regularizer is not None:  # else the default of the estimator
+        settings["regularizer"] = request.regularizer
     if request.objective is not None:
         model = PUClassifier if request.objective == PU else PartialAUCClassifier
         taken = set(model().get_params())

@@ -197,7 +197,7 @@ def as_model(
     result = estimator.result_
     classes = getattr(estimator, "classes_", None)
     several = classes is not None and len(classes) > 2
-    name = request.regularizer.partition(":")[0]
+    name = estimator.regularizer.partition(":")[0]
     chosen = "" if estimator.lam is None else f"{name}:{estimator.lam:.6g}"
     if request.max_features is not None:
         chosen = f"at most {request.max_features} features"
@@ -218,7 +218,7 @@ def as_model(
         offset=request.offset,
         id=tuple(request.ids),
         about={
-            "regularizer": chosen or request.regularizer,
+            "regularizer": chosen or estimator.regularizer,
             "choose": request.choose if request.chooses_strength else None,
             "equality": request.equalities,
             "inequality": request.inequalities,

@@ -19,7 +19,7 @@ class Request:
     max_fpr: options.MaxFpr = None
     min_fpr: options.MinFpr = None
     offset: options.Offset = None
-    regularizer: options.Regularizer = "l1"
+    regularizer: options.Regularizer = None  # that of the estimator
     max_features: options.MaxFeatures = None
     choose: options.Choose = "best"
     scoring: options.Scoring = None
@@ -130,4 +130,5 @@ class Request:
         """Whether the strength of the regulariser is left open."""
         if self.objective is not None or self.max_features is not None:
             return False  # folds have no labels to score with, or a limit is in its place
-        return ":" not in self.regularizer and self.regularizer != "none"
+        name, colon, _ = (self.regularizer or "").partition(":")
+        return not colon and name != "none"
