@@ -65,6 +65,8 @@ def test_files_that_a_page_names_exist(page):
     for target in re.findall(r"\]\(((?!http)[^)#]+)\)", page.read_text(encoding="utf-8")):
         if target.startswith("gallery/"):  # made from the scripts
             target = f"../examples/{Path(target).name}.py".replace("index.py", "GALLERY_HEADER.rst")
+        if target.startswith("../../actions/workflows/"):  # of the host: runs of a workflow
+            target = f".github/workflows/{target.split('/')[4]}"
         assert (page.parent / target).exists(), target
 
 
