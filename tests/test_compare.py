@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import importlib.util
 import sys
+import time
 import types
 
 import numpy as np
@@ -216,6 +218,22 @@ def test_an_environment_that_cannot_be_made_is_a_reason(monkeypatch, tmp_path):
     with pytest.raises(environments.NotAvailable):
         made.python("none")
     assert environments.Environments({"none": "given"}).python("none") == "given"
+
+
+def test_workers_side_by_side_make_an_environment_once(monkeypatch):
+    made: list[str] = []
+
+    def make(peer: str) -> str:
+        made.append(peer)
+        time.sleep(0.1)
+        return peer
+
+    monkeypatch.setattr(environments, "make", make)
+    shared = environments.Environments({})
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: shared.python("pygranso"), range(4)))
+    assert made == ["pygranso"]
+    assert found == ["pygranso"] * 4
 
 
 # benchopt's files -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import functools
 import os
 import subprocess
 import sys
+import threading
 import venv
 from pathlib import Path
 
@@ -46,6 +47,8 @@ class Environments:
 
     given: dict[str, str]
     _made: dict[str, str | NotAvailable] = dataclasses.field(default_factory=dict)
+    # Workers run side by side, and two that need the same peer must not both install it.
+    _one_at_a_time: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def python(self, peer: str) -> str:
         """The interpreter that has the peer; NotAvailable says why there is none."""
@@ -53,12 +56,13 @@ class Environments:
             return sys.executable
         if peer in self.given or "all" in self.given:
             return self.given.get(peer) or self.given["all"]
-        if peer not in self._made:
-            try:
-                self._made[peer] = make(peer)
-            except NotAvailable as reason:
-                self._made[peer] = reason
-        found = self._made[peer]
+        with self._one_at_a_time:
+            if peer not in self._made:
+                try:
+                    self._made[peer] = make(peer)
+                except NotAvailable as reason:
+                    self._made[peer] = reason
+            found = self._made[peer]
         if isinstance(found, NotAvailable):
             raise found
         return found
