@@ -18,6 +18,7 @@ import pytest
 import scipy.optimize
 
 import mossp
+from mossp.methods import sqp_dc
 from mossp.methods.dual import constrained_prox
 from mossp.schedules import Parameters
 from tests.problems import Halfspaces, sphere
@@ -452,3 +453,56 @@ def test_a_hard_start_without_phase_one(x0):
     assert np.isfinite(result.x).all()
     assert result.violation <= 1e-9 or result.status == mossp.Status.INFEASIBLE, result.message
     assert result.success == (result.certificate.worst_relative <= 1e-10)
+
+
+# Constraints seen through samples ----------------------------------------------------------------
+
+
+def test_the_noise_of_an_average_is_seen_in_its_moves():
+    """That of J_k = (1 - a) J_{k-1} + a v_k is a / (2 - a) of the variance of v."""
+    rng, a, sigma = np.random.default_rng(0), 0.1, np.array([2.0, 0.5])
+    J, noise, seen = jnp.zeros((2, 3)), jnp.zeros(2), []
+    for k in range(4000):
+        v = jnp.asarray(sigma[:, None] * rng.normal(size=(2, 3)))
+        moved, J = a * (v - J), (1 - a) * J + a * v
+        noise = sqp_dc.scatter(noise, moved, a)
+        if k > 100:
+            seen.append(np.asarray(noise))
+    expected = 3 * sigma**2 * a / (2 - a)
+    # A move is a (v - J), of which J itself is a part: 2 / (2 - a) of that of v alone.
+    np.testing.assert_allclose(np.mean(seen, axis=0) / expected, 2 / (2 - a), rtol=0.05)
+
+
+def test_a_gradient_below_its_noise_moves_little():
+    J = jnp.asarray([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
+    np.testing.assert_allclose(sqp_dc.reliable(J, jnp.asarray([0.0, 0.25, 1.0])), [1, 0.5, 0])
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_constraint_that_has_a_slope_on_few_rows_does_not_throw_x_away(seed):
+    """At most 1 % of malignant tumours missed, by a sharp sigmoid, rows drawn for ever.
+
+    Most mini-batches have no row next to the boundary: J is small by chance, and steps to where the
+    constraint seemed to vanish had no end.
+    """
+    datasets = pytest.importorskip("sklearn.datasets")
+    A, benign = datasets.load_breast_cancer(return_X_y=True)
+    A = np.column_stack([(A - A.mean(axis=0)) / A.std(axis=0), np.ones(len(benign))])
+    arrays = A, 1.0 - 2.0 * benign, mossp.group_weights(benign == 0)
+
+    def draw(key, size):
+        places = jax.random.randint(key, (size,), 0, len(benign))
+        return tuple(jnp.asarray(a)[places] for a in arrays)
+
+    def loss(x, batch):
+        return jnp.mean(jnp.logaddexp(0.0, -batch[1] * (batch[0] @ x)))
+
+    def missed(x, batch):
+        return jnp.mean(batch[2] * jax.nn.sigmoid(-(batch[0] @ x) / 0.25)) - 0.01
+
+    penalty = mossp.Weighted(mossp.MCP(0.05), np.append(np.ones(30), 0.0))
+    problem = mossp.Problem(loss, mossp.Sampler(draw), penalty, inequality=mossp.Expected(missed))
+    x0 = 0.1 * np.random.default_rng(seed).normal(size=31) if seed else np.zeros(31)
+    found = mossp.solve(problem, x0, method="sqp-dc", seed=seed)
+    assert found.success, found.message
+    assert np.linalg.norm(found.x) < 20
