@@ -103,6 +103,26 @@ def test_default_budget_and_batch():
     assert solve(mossp.Problem(loss=bowl, equality=plane), steps=None).steps == 10_000
 
 
+def test_a_small_budget_of_samples_without_end_is_not_a_few_steps():
+    """3,000 samples are 94 mini-batches of 32, after which x is still on its way."""
+    target = np.array([1.0, -2.0, 0.5])
+
+    def draw(key, size):
+        return jnp.asarray(target) + 0.1 * jax.random.normal(key, (size, 3))
+
+    def stretched(x, batch):
+        return 0.5 * jnp.mean((x - batch) ** 2 @ jnp.array([1.0, 0.1, 0.01]))
+
+    problem = mossp.Problem(stretched, mossp.Sampler(draw))
+    small = mossp.solve(problem, np.zeros(3), gradients=3000)
+    few = mossp.solve(problem, np.zeros(3), gradients=3000, batch_size=32)
+    assert small.settings["batch_size"] == 8 and "batches of 8 rows" in small.message
+    assert small.gradients <= 3000
+    assert np.linalg.norm(small.x - target) < np.linalg.norm(few.x - target)
+    assert checked_batch_size(problem, None, 3, 10**6) == (32, "")
+    assert checked_batch_size(problem, 16, 3, 100) == (16, "")
+
+
 @pytest.mark.parametrize(
     "schedule", ["theorem", "corollary", "indexed", "paper", "paper-averaging"]
 )

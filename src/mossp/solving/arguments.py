@@ -101,7 +101,7 @@ def checked(
     if not is_choice(progress, (True, False)):
         raise TypeError(f"progress must be True or False, but {shown(progress)} was given.")
     n = sum(leaf.size for leaf in jax.tree.leaves(x0))
-    batch, batches = checked_batch_size(problem, batch_size, n)
+    batch, batches = checked_batch_size(problem, batch_size, n, gradients)
     chosen, choice_is_exact = "", False
     with jax.enable_x64(dtype == np.float64):
         given = oracles = problem.oracles(x0, dtype)

@@ -9,7 +9,8 @@ is filled; so many rows b are taken that both are alike,
 
 and no more, since a pass over the data should be many steps. It is a model and not a measurement:
 the same problem gets the same batches on every machine, whatever else runs there, so that a run can
-be repeated and a checkpoint goes on.
+be repeated and a checkpoint goes on. Of samples without end a small budget makes smaller batches:
+estimates that are averaged over steps lose little by them, and a few steps get nowhere.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ USUAL = 32
 ENTRY = 2.0
 SHORT = 4096  # vectors of this length cost no more than what a step costs in any case
 FEWEST_A_PASS = 32  # steps in one pass over the data
+FEWEST_STEPS, FEWEST_ROWS = 256, 4  # of a budget in gradients, and of a mini-batch for that
 
 
 def balanced(n: int, rows: int, filled: float) -> int:
@@ -53,7 +55,23 @@ def balanced(n: int, rows: int, filled: float) -> int:
     return size
 
 
-def checked_batch_size(problem: Problem, given: Any, n: int) -> tuple[int, str]:
+def affordable(budget: int) -> int:
+    """The samples of a mini-batch that leave a budget of them some steps.
+
+    Examples
+    --------
+    >>> affordable(100_000), affordable(3000), affordable(100)
+    (32, 8, 4)
+    """
+    size = USUAL
+    while size > FEWEST_ROWS and budget < FEWEST_STEPS * size:
+        size //= 2
+    return size
+
+
+def checked_batch_size(
+    problem: Problem, given: Any, n: int, gradients: Any = None
+) -> tuple[int, str]:
     """(samples in a mini-batch, what was chosen where that is not the usual number)."""
     automatic = is_choice(given, (None, "auto"))
     if isinstance(given, str) and not automatic:
@@ -72,7 +90,9 @@ def checked_batch_size(problem: Problem, given: Any, n: int) -> tuple[int, str]:
         return fixed, ""
     if problem.deterministic:
         return 1, ""
-    if size is None:
-        size = USUAL if source.rows is None else balanced(n, source.rows, source.filled_part)
-    chosen = f"batches of {size} rows" if automatic and size > USUAL else ""
+    if size is None and source.rows is not None:
+        size = balanced(n, source.rows, source.filled_part)
+    elif size is None:
+        size = USUAL if gradients is None else affordable(whole("gradients", gradients, 1))
+    chosen = f"batches of {size} rows" if automatic and size != USUAL else ""
     return min(size, problem.samples or size), chosen

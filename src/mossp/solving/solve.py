@@ -78,9 +78,10 @@ def solve(
     batch_size : int or "auto", optional
         Samples per step. Left out, or "auto", it is 32, or all where there are fewer; more for
         sparse rows that touch a small part of a long x, so that the work on vectors of its length
-        does not dwarf that on samples, and then the message says how many. It depends on the
-        number of rows, the length of x and the part of the places that is filled, not on times: a
-        run can be repeated.
+        does not dwarf that on samples; fewer where samples without end have a small budget in
+        `gradients`, which would be a few steps. Then the message says how many. It depends on the
+        number of rows, the length of x, the part of the places that is filled and that budget, not
+        on times: a run can be repeated.
     schedule : str or Rule
         "auto" needs nothing; "theorem", "corollary", "indexed", "paper", "paper-averaging", or a
         rule from mossp.schedules.
