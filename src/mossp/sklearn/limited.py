@@ -38,6 +38,7 @@ from mossp.solving.path import with_regularizer
 TOL = 1e-10
 FAR = 15.0  # a score: beyond, the logistic loss is 0 to seven digits
 SEPARATED = 1e-3  # of the largest score that a direction could give a row
+LEAST = 1e-6  # of the mean of the weights that refute such a direction: rounding matters less
 FOUND = "The best columns were searched for by exchanges, and the model of them is certified."
 
 
@@ -80,6 +81,9 @@ def separated(rows: Rows, x: PyTree) -> bool:
     counts = rows.weights > 0
     gains = (rows.labels[:, None] * A)[counts]
     s = (rows.weights * scipy.special.expit(-rows.labels * scores))[counts]
+    s = np.maximum(s, LEAST * s.mean())
+    change = np.linalg.lstsq(gains.T @ (s[:, None] * gains), s @ gains, rcond=None)[0]
+    s *= 1 - gains @ change  # of weights near a minimiser's those whose sum is zero
     if np.abs(s @ gains).sum() <= SEPARATED * s.min():
         return False
     found = scipy.optimize.linprog(

@@ -199,7 +199,8 @@ class Search:
         B = np.sqrt(curve)[:, None] * A
         H: np.ndarray = B.T @ B  # the product of a matrix with itself takes half the time
         n = len(H)
-        H.flat[:: n + 1] += RIDGE * max(float(np.trace(H)) / n, 1e-300)
+        diagonal = H.ravel()[:: n + 1]
+        diagonal += RIDGE * max(float(diagonal.sum()) / n, 1e-300)
         return H
 
     def evaluated(self, p: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
