@@ -315,6 +315,12 @@ WRONG = {
 }
 
 
+def test_a_model_given_after_its_data_is_told_from_a_damaged_one(capsys, own_folder):
+    assert run(capsys, *FAST, "--out", "m")[0] == 0
+    code, out, err = run(capsys, "predict", "data.csv", "m")
+    assert code == 2 and out == "" and "the model comes first: mossp predict m data.csv" in err
+
+
 @pytest.mark.parametrize(("says", "arguments"), list(WRONG.items()), ids=list(WRONG))
 def test_wrong_input_is_one_sentence_and_nothing_is_overwritten(
     says, arguments, capsys, own_folder

@@ -10,7 +10,7 @@ import scipy.sparse
 
 import mossp
 from mossp import losses
-from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV
+from mossp.sklearn import MoSSPClassifier, MoSSPRegressor, PathCV, limited
 from mossp.sklearn.rows import Rows
 from mossp.sklearn.splicing import KNOWN, Search, best_columns
 
@@ -88,6 +88,25 @@ def test_a_column_without_any_positive_row_is_no_success():
     with pytest.warns(UserWarning, match="There is no minimiser"):
         model.fit(np.column_stack([X[:, :2], marked]), y)
     assert not model.result_.success and model.coef_[0, 2] < -10
+
+
+def test_large_scores_of_classes_that_overlap_need_no_linear_program(monkeypatch):
+    """One row far away has a score that says nothing of the others."""
+    monkeypatch.setattr(limited.scipy.optimize, "linprog", None)  # not to be called
+    far = X[:, :2].copy()
+    far[0] = 60.0
+    y = SIGN.copy()
+    y[0] = 1.0
+    model = MoSSPClassifier(max_features=1).fit(far, y)
+    assert model.result_.success and np.abs(model.decision_function(far)).max() > limited.FAR
+
+
+def test_fits_of_the_search_do_not_depend_on_how_rows_lie_in_memory():
+    weights = rng.uniform(0.5, 2.0, N)
+    found = [best_columns(losses.logistic, Rows(A, SIGN, weights), 3, intercept=True)
+             for A in (np.ascontiguousarray(X), np.asfortranarray(X))]  # fmt: skip
+    np.testing.assert_array_equal(found[0].columns, found[1].columns)
+    assert found[0].loss == pytest.approx(found[1].loss, rel=1e-14)
 
 
 @pytest.mark.slow

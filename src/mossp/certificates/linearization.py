@@ -99,6 +99,9 @@ def linearized_on(
     oracles: Oracles, x: AnyVector, matter: Callable[[HostArray], HostArray]
 ) -> Linearized:
     """c at x and the gradients of the constraints for which `matter` of c is true."""
+    if not oracles.m:
+        none = np.zeros(0)
+        return Linearized(none, none.astype(bool), np.zeros((0, oracles.structure.size)))
     if oracles.m <= FEW:
         c, J = (np.array(a, np.float64) for a in constraints_and_jacobian(oracles, x))
         rows = matter(c)

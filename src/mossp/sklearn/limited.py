@@ -13,6 +13,7 @@ import time
 import jax
 import numpy as np
 import scipy.optimize
+import scipy.special
 
 from mossp._base.device import on_device
 from mossp._base.types import PyTree
@@ -37,6 +38,7 @@ from mossp.solving.path import with_regularizer
 TOL = 1e-10
 FAR = 15.0  # a score: beyond, the logistic loss is 0 to seven digits
 SEPARATED = 1e-3  # of the largest score that a direction could give a row
+LEAST = 1e-6  # of the mean of the weights that refute such a direction: rounding matters less
 FOUND = "The best columns were searched for by exchanges, and the model of them is certified."
 
 
@@ -61,8 +63,10 @@ def separated(rows: Rows, x: PyTree) -> bool:
     """Whether classes can be told apart on some rows at no cost on others, by the columns of x.
 
     With rows a_i and labels y_i = -1, 1, the loss falls for ever along d if y_i a_i'd >= 0 for all
-    i and not all are 0: a linear program finds d. It is asked where a score is so large that it
-    may be on its way to infinity.
+    i and not all are 0. Positive weights s_i refute it where sum_i s_i y_i a_i is about zero, as
+    at a minimiser with s_i = -y_i l_i': of d with entries up to 1 no row then gains more than
+    the l1 norm of this sum, divided by its s_i. Else a linear program finds d. All this is asked
+    where a score is so large that it may be on its way to infinity.
     """
     if rows.classes is None:
         return False
@@ -74,7 +78,14 @@ def separated(rows: Rows, x: PyTree) -> bool:
     A = A / np.maximum(np.abs(A).max(axis=0, initial=0.0), 1e-300)
     if "intercept" in x:
         A = np.column_stack([A, np.ones(len(A))])
-    gains = (rows.labels[:, None] * A)[rows.weights > 0]
+    counts = rows.weights > 0
+    gains = (rows.labels[:, None] * A)[counts]
+    s = (rows.weights * scipy.special.expit(-rows.labels * scores))[counts]
+    s = np.maximum(s, LEAST * s.mean())
+    change = np.linalg.lstsq(gains.T @ (s[:, None] * gains), s @ gains, rcond=None)[0]
+    s *= 1 - gains @ change  # of weights near a minimiser's those whose sum is zero
+    if np.abs(s @ gains).sum() <= SEPARATED * s.min():
+        return False
     found = scipy.optimize.linprog(
         -gains.mean(axis=0), A_ub=-gains, b_ub=np.zeros(len(gains)), bounds=(-1, 1)
     )

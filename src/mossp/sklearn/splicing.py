@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
-import scipy.special
 
 from mossp import losses
 from mossp.losses import Predictive
@@ -39,6 +38,9 @@ LIKELY, TRIALS = 0.7, 20
 INDEPENDENT = 1e-9  # of the largest curvature: less is left of a column that others make up
 RIDGE = 1e-10  # of the largest curvature: columns may depend on each other
 
+KEPT = 0.01  # of the decrement: a Hessian that brings it below is kept for one more step
+
+potrf, potrs = scipy.linalg.lapack.dpotrf, scipy.linalg.lapack.dpotrs
 Derivatives = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
@@ -47,8 +49,10 @@ def squared(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def logistic(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    s = scipy.special.expit(-y * p)
-    return np.logaddexp(0.0, -y * p), -y * s, s * (1 - s)
+    m = -y * p
+    e = np.exp(-np.abs(m))  # for all three: no other exponential is needed
+    s = np.where(m > 0, 1.0, e) / (1 + e)
+    return np.maximum(m, 0.0) + np.log1p(e), -y * s, s * (1 - s)
 
 
 def poisson(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,11 +95,17 @@ def best_columns(loss: Predictive, rows: Rows, k: int, intercept: bool) -> Fit |
         return None
     search = Search(derivatives, rows, min(k, rows.features), intercept)
     at_once = search.improved(search.fit(search.leading(search.empty, search.k)))
-    grown = search.grown()
-    if not np.array_equal(grown.columns, at_once.columns):
-        grown = search.improved(grown)
+    grown = search.improved(search.grown(), at_once)
     best = min((at_once, grown), key=lambda fit: fit.loss)
     return search.fit(best.columns, best, ARRIVED)
+
+
+class Curvatures(NamedTuple):
+    """What the quadratic model knows of every column."""
+
+    slopes: np.ndarray  # d
+    whole: np.ndarray  # X' diag(l'') X, its diagonal
+    about: np.ndarray  # h: about the means, where an intercept takes up what columns share
 
 
 class Search:
@@ -104,14 +114,16 @@ class Search:
     def __init__(self, derivatives: Derivatives, rows: Rows, k: int, intercept: bool) -> None:
         self.derivatives, self.rows, self.k, self.intercept = derivatives, rows, k, intercept
         self.X, self.w = rows.X, rows.weights / rows.weights.sum()
+        if isinstance(self.X, np.ndarray):
+            self.X = np.asfortranarray(self.X)  # columns are what is read, again and again
         self.offset = 0.0 if rows.offset is None else rows.offset
         self.dense = isinstance(self.X, np.ndarray)
         self.squares = self.X**2 if self.dense else self.X.multiply(self.X).tocsr()
         self.quadratic = derivatives is squared
-        self.constant = self.spread(self.X, self.squares, self.w) if self.quadratic else None
         self.turns = TURNS
         self.gradients = 0
         nothing = np.zeros(0)
+        self.seen: tuple[Fit, Curvatures] | None = None  # the last ones
         self.empty = Fit(nothing.astype(int), nothing, 0.0, np.inf, nothing, nothing)
         self.empty = self.fit(self.empty.columns)
 
@@ -125,13 +137,12 @@ class Search:
         not lead to a loss of `enough`.
         """
         columns = np.sort(columns)
-        A = self.X[:, columns] if self.dense else self.X[:, columns].toarray()
-        if self.intercept:
-            A = np.column_stack([A, np.ones(len(A))])
+        A = self.matrix(columns)
         x = np.zeros(A.shape[1])
         if near is not None:
-            known = dict(zip(near.columns.tolist(), near.coef.tolist(), strict=True))
-            x[: len(columns)] = [known.get(j, 0.0) for j in columns.tolist()]
+            known = np.zeros(self.rows.features)
+            known[near.columns] = near.coef
+            x[: len(columns)] = known[columns]
             x[len(columns) :] = near.intercept
         p = A @ x + self.offset
         value, slope, curve = self.evaluated(p)
@@ -141,15 +152,21 @@ class Search:
             p = A @ x + self.offset
             value, slope, curve = self.evaluated(p)
         last = 0  # steps since the loss stopped telling points apart
-        for _ in range(NEWTON_STEPS):
+        factor, decrement = None, np.inf
+        for _ in range(NEWTON_STEPS if len(x) else 0):
             g = A.T @ slope
-            H = A.T @ (curve[:, None] * A)
-            if not len(g):
-                break
-            H[np.diag_indices_from(H)] += RIDGE * max(np.trace(H) / len(H), 1e-300)
-            step = -scipy.linalg.solve(H, g, assume_a="pos", check_finite=False)
-            decrement = -float(g @ step)
-            if not np.isfinite(decrement) or decrement <= tol**2 * (1 + abs(value)):
+            # While the steps of one Hessian lead on quickly, a fit that only decides keeps it.
+            slow, step = KEPT * decrement, None
+            if factor is not None and tol > ARRIVED:
+                step = -potrs(factor, g)[0]
+                decrement = -float(g @ step)
+            if step is None or decrement > slow:
+                factor, failed = potrf(self.hessian(A, curve))
+                if failed:
+                    break
+                step = -potrs(factor, g)[0]
+                decrement = -float(g @ step)
+            if not decrement > tol**2 * (1 + abs(value)):
                 break
             if value - decrement > enough:
                 break
@@ -170,35 +187,51 @@ class Search:
         constant = float(x[-1]) if self.intercept else 0.0
         return Fit(columns, x[: len(columns)], constant, value, slope, curve, self.gradients)
 
+    def matrix(self, columns: np.ndarray) -> np.ndarray:
+        """These columns, and one of ones for the intercept."""
+        n = len(columns)
+        A = np.empty((len(self.w), n + self.intercept), order="F")
+        A[:, :n] = self.X[:, columns] if self.dense else self.X[:, columns].toarray()
+        A[:, n:] = 1.0
+        return A
+
+    def hessian(self, A: np.ndarray, curve: np.ndarray) -> np.ndarray:
+        B = np.sqrt(curve)[:, None] * A
+        H: np.ndarray = B.T @ B  # the product of a matrix with itself takes half the time
+        n = len(H)
+        diagonal = H.ravel()[:: n + 1]
+        diagonal += RIDGE * max(float(diagonal.sum()) / n, 1e-300)
+        return H
+
     def evaluated(self, p: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         self.gradients += len(p)
         each, slope, curve = self.derivatives(p, self.rows.labels)
         return float(self.w @ each), self.w * slope, self.w * curve
 
-    def curvatures(self, fit: Fit) -> np.ndarray:
-        """h, of all columns."""
-        if self.constant is not None:
-            return self.constant
-        return self.spread(self.X, self.squares, fit.curve)
-
-    def spread(self, X: Any, squares: Any, curve: np.ndarray) -> np.ndarray:
-        """h of columns, about their means where an intercept takes up what they have in common."""
-        h = np.asarray(squares.T @ curve).ravel()
-        if not self.intercept:
-            return h
-        common = np.asarray(X.T @ curve).ravel() ** 2 / max(float(curve.sum()), 1e-300)
-        return np.maximum(h - common, 0.0)
+    def curvatures(self, fit: Fit) -> Curvatures:
+        """Of all columns at a fit; those of the last fit are kept."""
+        before, found = self.seen or (None, None)
+        if found is None or before is not fit:
+            slopes = np.asarray(self.X.T @ fit.slope).ravel()
+            if found is not None and self.quadratic:
+                found = found._replace(slopes=slopes)
+            else:
+                whole = about = np.asarray(self.squares.T @ fit.curve).ravel()
+                if self.intercept:
+                    common = np.asarray(self.X.T @ fit.curve).ravel()
+                    about = whole - common**2 / max(float(fit.curve.sum()), 1e-300)
+                found = Curvatures(slopes, whole, np.maximum(about, 0.0))
+            self.seen = fit, found
+        return found
 
     def losing(self, fit: Fit) -> np.ndarray:
         """The columns inside, those with the least to lose first."""
-        inside = fit.columns
-        h = self.spread(self.X[:, inside], self.squares[:, inside], fit.curve)
-        return inside[np.argsort(h * fit.coef**2, kind="stable")]
+        h = self.curvatures(fit).about[fit.columns]
+        return fit.columns[np.argsort(h * fit.coef**2, kind="stable")]
 
     def gains(self, fit: Fit) -> np.ndarray:
         """What columns outside would gain; -1 for those inside."""
-        h = self.curvatures(fit)
-        slopes = np.asarray(self.X.T @ fit.slope).ravel()
+        slopes, _, h = self.curvatures(fit)
         found = slopes**2 / np.maximum(h, 1e-12 * max(h.max(initial=0.0), 1e-300))
         found[fit.columns] = -1.0
         return found
@@ -219,9 +252,9 @@ class Search:
             fit = self.fit(np.append(fit.columns, self.leading(fit, 1)), fit)
         return fit
 
-    def improved(self, fit: Fit) -> Fit:
-        """Exchanges as long as one of them lowers the loss."""
-        while self.turns > 0:
+    def improved(self, fit: Fit, end: Fit | None = None) -> Fit:
+        """Exchanges as long as one of them lowers the loss, or until they lead to a known end."""
+        while self.turns > 0 and not (end and np.array_equal(fit.columns, end.columns)):
             better = self.exchanged(fit) or self.turned(fit)
             if better is None:
                 return fit
@@ -235,7 +268,7 @@ class Search:
         C = max(len(weakest) // 2, 1)
         entering = self.leading(fit, C)
         while C >= 1:
-            columns = np.concatenate([np.setdiff1d(fit.columns, weakest[:C]), entering[:C]])
+            columns = np.concatenate([weakest[C:], entering[:C]])
             trial = self.fit(columns, fit, enough=fit.loss)
             if self.pays(trial, fit):
                 return trial
@@ -246,7 +279,8 @@ class Search:
         """One column for another; the first exchange that pays, the most promising ones first."""
         leaving, entering = self.promising(fit)
         for j, e in zip(leaving.tolist(), entering.tolist(), strict=True):
-            trial = self.fit(np.append(np.setdiff1d(fit.columns, [j]), e), fit, enough=fit.loss)
+            columns = np.where(fit.columns == j, e, fit.columns)
+            trial = self.fit(columns, fit, enough=fit.loss)
             if self.pays(trial, fit):
                 return trial
         return None
@@ -259,17 +293,13 @@ class Search:
         d_e - x_j V_ej / B_jj, and the curvatures h_e - H_eA B H_Ae + V_ej^2 / B_jj.
         """
         inside, n = fit.columns, len(fit.columns)
-        A = self.X[:, inside] if self.dense else self.X[:, inside].toarray()
-        if self.intercept:
-            A = np.column_stack([A, np.ones(len(A))])
-        weighted = fit.curve[:, None] * A
-        C, H = np.asarray(self.X.T @ weighted), A.T @ weighted
-        H[np.diag_indices_from(H)] += RIDGE * max(np.trace(H) / len(H), 1e-300)
-        B = scipy.linalg.inv(H, check_finite=False)
+        A = self.matrix(inside)
+        C = np.asarray(self.X.T @ (fit.curve[:, None] * A))
+        B = scipy.linalg.inv(self.hessian(A, fit.curve), check_finite=False)
         V, own = C @ B, np.diag(B)[:n]
-        h = np.asarray(self.squares.T @ fit.curve).ravel()
+        d, h, _ = self.curvatures(fit)
         left = (h - np.sum(C * V, axis=1))[:, None] + V[:, :n] ** 2 / own
-        slopes = np.asarray(self.X.T @ fit.slope).ravel()[:, None] - V[:, :n] * (fit.coef / own)
+        slopes = d[:, None] - V[:, :n] * (fit.coef / own)
         gained = slopes**2 / np.maximum(left, INDEPENDENT * max(h.max(initial=0.0), 1e-300))
         gained[inside] = 0.0
         lost = fit.coef**2 / own

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mossp.app import exits, options, terminal
+
+if TYPE_CHECKING:
+    from mossp.app.model import Model
 
 
 def command(
@@ -24,10 +27,9 @@ def command(
 
     One line for each row of the data, with its id and with probabilities where there are any.
     """
-    from mossp.app.model import Model
     from mossp.app.tables import write_predictions
 
-    fitted = Model.load(model)
+    fitted = loaded(model, data)
     if fitted.certified is False:
         print(f"mossp: warning: {fitted.doubt}", file=sys.stderr)
     if in_blocks(data, format, stream):
@@ -38,6 +40,23 @@ def command(
     if out is not None:
         terminal.say(f"Predictions: {out}")
     return exits.SUCCESS
+
+
+def loaded(model: Path, data: Path) -> Model:
+    """The model; where the two files were given in the other order, the error says so."""
+    from mossp.app.model import Model, ModelError
+
+    try:
+        return Model.load(model)
+    except ModelError as error:
+        try:
+            Model.load(data)
+        except (ModelError, OSError):
+            raise error from None
+        raise ModelError(
+            f"{model} is not a model of mossp, but {data} is one, and the model comes first: "
+            f"mossp predict {data} {model}"
+        ) from error
 
 
 def in_blocks(data: Path, format: str | None, stream: bool | None) -> bool:
