@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -101,12 +101,17 @@ class Watch:
 
     oracles: Oracles
     loop: Loop
-    rows: PyTree  # stand for the data; None where all of it is looked at
+    representative: Callable[[], PyTree]  # the rows below, fetched when they are first needed
     start: np.ndarray  # where the run starts
     before: np.ndarray  # where it was before phase one
     initial: Position  # where its steps begin
     keeps_best: bool
     tol: float
+
+    @functools.cached_property
+    def rows(self) -> PyTree:
+        """Rows that stand for the data; None where all of it is looked at."""
+        return self.representative()
 
     @functools.cached_property
     def first(self) -> Observation:
