@@ -24,6 +24,7 @@ are measured, and which is at least 1:
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -217,15 +218,30 @@ def residuals(
     Few of them, over rows that have an end, by the programs that polishing has compiled; the rest
     is host work. Many share passes over the data in a program of their own.
     """
-    if not oracles.finite_sum or len(witnesses.x) > WITNESSES or oracles.m > FEW:
-        return jax.device_get(together(oracles, witnesses, draws, batch_size=batch_size))
+    return residuals_of(oracles, (witnesses,), draws, batch_size=batch_size)[0]
+
+
+def residuals_of(
+    oracles: Oracles, groups: tuple[Witness, ...], draws: Draws = None, *, batch_size: int
+) -> list[Residuals]:
+    """The same for several groups of witnesses, each with a leading axis of its own."""
+    sizes = [len(group.x) for group in groups]
+    ends = np.cumsum([0, *sizes]).tolist()
+    if not oracles.finite_sum or ends[-1] > WITNESSES or oracles.m > FEW:
+        every = jax.tree.map(lambda *a: np.concatenate(a), *groups)
+        judged = jax.device_get(together(oracles, every, draws, batch_size=batch_size))
+        return [jax.tree.map(lambda a, i=i: a[i[0] : i[1]], judged) for i in pairwise(ends)]
+    alone = [
+        Witness(*(np.asarray(a)[k] for a in group))
+        for group, size in zip(groups, sizes, strict=True)
+        for k in range(size)
+    ]
     each: list[Residuals] = []
-    for k in range(len(witnesses.x)):
-        same = (j for j in range(k) if all(np.array_equal(a[j], a[k]) for a in witnesses))
+    for k, witness in enumerate(alone):
+        same = (j for j in range(k) if all(map(np.array_equal, alone[j], witness)))
         first = next(same, None)  # before the first step, all of them are the start
-        alone = Witness(*(np.asarray(a)[k] for a in witnesses))
-        each.append(one_by_one(oracles, alone) if first is None else each[first])
-    return jax.tree.map(lambda *a: np.stack(a), *each)
+        each.append(one_by_one(oracles, witness) if first is None else each[first])
+    return [jax.tree.map(lambda *a: np.stack(a), *each[i:j]) for i, j in pairwise(ends)]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a point may be far away

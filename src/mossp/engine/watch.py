@@ -19,8 +19,9 @@ from mossp._base import layout
 from mossp._base.device import on_device
 from mossp._base.programs import compiled
 from mossp._base.types import PyTree
-from mossp.certificates.certificate import Residuals, Witness, residuals
+from mossp.certificates.certificate import Residuals, Witness
 from mossp.certificates.feasibility import into_domain, on_host
+from mossp.certificates.residuals import residuals_of
 from mossp.engine.checkpoint import flattened, rebuilt
 from mossp.engine.loop import Chunk, Loop, Position
 from mossp.engine.steps import Observation
@@ -189,8 +190,8 @@ class Watch:
     def judged(self, at: Position, batch_size: int) -> list[Residuals]:
         """What the last witness of every replica proves, on all of the data."""
         # As many witnesses as are judged at the end, by the same program.
-        both = jax.tree.map(lambda *a: np.concatenate(a), *self.loop.witnesses(at))
-        judged = jax.device_get(residuals(self.oracles, both, None, batch_size=batch_size))
+        both = self.loop.witnesses(at)
+        judged = residuals_of(self.oracles, both, None, batch_size=batch_size)[0]
         return [jax.tree.map(lambda a, r=r: a[r], judged) for r in range(self.loop.replicas)]
 
     def outputs(self, record: Record, at: Position, which: str) -> Witness:

@@ -64,7 +64,7 @@ class Point:
 @np.errstate(over="ignore", invalid="ignore")  # a trial point that overflows is not taken
 def evaluated(kkt: KKT, x: np.ndarray, regularizer: Regularizer | None = None) -> Point:
     """x in the precision of the problem, with all of the data; another regulariser may be given."""
-    x = np.asarray(x, kkt.dtype).astype(np.float64)
+    x = np.asarray(x, kkt.dtype).astype(np.float64, copy=False)
     reg = kkt.regularizer if regularizer is None else regularizer
     if kkt.linear is None:
         at = kkt.evaluate(x, np.zeros(kkt.oracles.m), 1.0)
@@ -167,6 +167,7 @@ class Descent:
                 self.steps += 1
                 self.meter.reached = trial.x, trial.F, trial.violation, np.inf
                 return True
+            del trial, met, dx  # several vectors, which may be long
             self.mu /= 2
         return False
 
@@ -178,11 +179,14 @@ class Descent:
         """Where a step of length mu leads."""
         at, mu, reg = self.at, self.mu, self.regularizer
         slope = at.gradient - at.s_g
-        w = at.x - mu * slope
+        steep = float(np.linalg.norm(slope))
+        slope *= -mu
+        slope += at.x
+        w = slope  # x - mu (grad f - s_g), in place
         if not len(at.c):
             return Met(np.asarray(reg.prox_h(w, mu), np.float64), self.q)
         lengths = np.linalg.norm(at.J, axis=1)
         away = at.violation / max(float(lengths.max()), np.finfo(float).tiny)
-        bound = BOUND * (float(np.linalg.norm(slope)) + away / mu + 1e-6)
+        bound = BOUND * (steep + away / mu + 1e-6)
         m_E = self.kkt.oracles.m_E
         return constrained_prox(reg, w, mu, at.x, at.c, at.J, m_E, self.q, bound)

@@ -58,8 +58,9 @@ class LinearLoss:
     def first_order(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """(f, grad f)."""
         key = x.tobytes()
-        if self.known is not None and self.known.x == key:
-            return self.known.f, self.known.gradient.copy()
+        known = self.known
+        if known is not None and known.x == key:
+            return known.f, known.gradient
         z = np.zeros((len(self.b), self.C), self.table.A.dtype)
         z[: self.N] = self.table.times(self._matrix(x)) + self.offset
         values, slopes = self._rowwise(_first, z)
@@ -67,8 +68,9 @@ class LinearLoss:
         # Not by BLAS, whose threads take longer to start, and to wait for, than such a sum does.
         f = float(np.sum(values[: self.N] * self.w) / self.N)
         gradient = self.table.transposed(slopes).ravel() / self.N
+        gradient.flags.writeable = False  # it is remembered, and handed out again
         self.known = At(key, z, slopes, f, gradient)
-        return f, gradient.copy()
+        return f, gradient
 
     def products(self, x: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Hess f(x) e for the rows e of E."""

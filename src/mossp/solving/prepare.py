@@ -160,8 +160,8 @@ def prepare(
     structure, kkt = Structure.of(a.x0), KKT.of(oracles, a.dtype)
     given = structure.ravel(a.x0, a.dtype)
     notes: list[str] = []
-    if (a.chosen and not a.first) or a.batches:
-        notes.append(f"Chosen: {'; '.join(part for part in (a.chosen, a.batches) if part)}.")
+    if a.steps_as_chosen and not a.first:
+        notes.append(f"Chosen: {a.steps_as_chosen}.")
     for said in problem.said:
         notes.append(f"Rows: {said}.")
     form = a.method.form(oracles)

@@ -190,9 +190,9 @@ def solved_at_start(p: Prepared, state: State) -> State:
     ends_early = a.exact and a.output != "random" and a.starts == 1 and not p.shared
     if state.k or not ends_early or not p.at_start.finite.all():
         return state
-    if p.kkt.linear is not None and p.oracles.concave is None:  # most starts, and no program
-        if not proved_by(p, x, evaluated(p.kkt, p.start).gradient):
-            return state
+    on_host = p.kkt.linear is not None and p.oracles.concave is None  # without a program
+    if on_host and not proved_by(p, x, evaluated(p.kkt, p.start).gradient):
+        return state
     judged = p.watch.judged(state.position, a.drawn)
     if not proved_by(p, x, judged[0].gradient) or at_kink(p.oracles, p.start):
         return state
