@@ -133,6 +133,42 @@ def test_intercepts_that_move_together_are_no_way_to_infinity(monkeypatch):
         assert len(seen) <= 3
 
 
+def test_problems_that_differ_in_h_and_g_share_what_is_known_of_f(monkeypatch):
+    problem, x = posed("logistic", True, "plain")
+    oracles = problem.oracles(x, np.float64)
+    f = KKT.of(oracles, np.float64).linear
+    other = KKT(oracles.relaxed(np.asarray(0.5)), np.float64)
+    assert other.linear is f
+    part = KKT(oracles.restricted(np.arange(3)), np.float64).linear
+    assert part is not f and part.size == 3
+    passes, times = [], Table.times
+    monkeypatch.setattr(Table, "times", lambda self, B: (passes.append(1), times(self, B))[1])
+    value, gradient = f.first_order(x)
+    before = gradient.copy()
+    gradient += 1.0  # whoever asked may work in it
+    again = other.linear.first_order(x.copy())
+    assert len(passes) == 1 and again[0] == value
+    np.testing.assert_array_equal(again[1], before)
+    other.linear.first_order(x + 1.0)
+    assert len(passes) == 2
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_the_norm_at_a_point_nearby_takes_fewer_products(sparse, monkeypatch):
+    kkt, x, _ = linear("logistic", sparse, "plain")
+    counts = []
+    products = Hessian.products
+    monkeypatch.setattr(
+        Hessian, "products", lambda self, at, E: (counts.append(1), products(self, at, E))[1]
+    )
+    for point in (x, x + 0.05):
+        at, counts[:] = kkt.evaluate(point, np.zeros(0), 1.0), []
+        found = Hessian(kkt, Meter()).norm(at)
+        norm = np.linalg.norm(kkt.linear.block(at.x, np.arange(n)), 2)
+        assert 0.5 * norm < found <= norm * (1 + 1e-9)
+    assert len(counts) == hessian.MORE_POWERS < hessian.POWERS
+
+
 def test_single_precision_is_worked_in_where_it_is_asked_for():
     with jax.enable_x64(False):
         kkt, x, f = linear("softmax", True, FORMS[1], np.float32)

@@ -23,6 +23,8 @@ are measured, and which is at least 1:
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
@@ -210,6 +212,11 @@ def constraint_sizes(
     return jax.lax.fori_loop(0, -(-counts.sum() // ROWS), some, jnp.zeros(m, x.dtype))
 
 
+# What was found last, by oracles: before the first step all witnesses are of the start, which is
+# judged again where the run ends without one.
+_judged: dict[int, tuple[weakref.ref[Oracles], dict[bytes, Residuals]]] = {}
+
+
 def residuals(
     oracles: Oracles, witnesses: Witness, draws: Draws = None, *, batch_size: int
 ) -> Residuals:
@@ -237,11 +244,24 @@ def residuals_of(
         for k in range(size)
     ]
     each: list[Residuals] = []
-    for k, witness in enumerate(alone):
-        same = (j for j in range(k) if all(map(np.array_equal, alone[j], witness)))
-        first = next(same, None)  # before the first step, all of them are the start
-        each.append(one_by_one(oracles, witness) if first is None else each[first])
+    place = id(oracles)
+    known = _judged[place][1] if place in _judged else {}
+    now: dict[bytes, Residuals] = {}
+    for witness in alone:  # before the first step, all of them are the start
+        key = digest(witness)
+        found = known.get(key, now.get(key))
+        now[key] = one_by_one(oracles, witness) if found is None else found
+        each.append(now[key])
+    _judged[place] = weakref.ref(oracles, lambda _: _judged.pop(place, None)), now
     return [jax.tree.map(lambda *a: np.stack(a), *each[i:j]) for i, j in pairwise(ends)]
+
+
+def digest(witness: Witness) -> bytes:
+    """What tells witnesses apart, and holds none of their vectors, which may be long."""
+    found = hashlib.blake2b(digest_size=32)
+    for part in witness:
+        found.update(np.ascontiguousarray(part).tobytes())
+    return found.digest()
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a point may be far away

@@ -11,6 +11,7 @@ Nothing is compiled but what polishing needs in any case, and for a linear model
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from mossp._base.budget import UsedUp
+from mossp._base.threads import limit
 from mossp.certificates.feasibility import into_domain
 from mossp.newton.linearized import Met, constrained_prox
 from mossp.newton.meter import Meter
@@ -121,14 +123,18 @@ class Descent:
         if not self.at.finite:
             return False
         try:
-            if not self.mu:
-                self.mu = self._first_length()
-            while self.steps < until:
-                self.meter.report()
-                if not self._step():
-                    return False
+            with limit.one() if self.kkt.linear is not None else contextlib.nullcontext():
+                return self._stepped(until)
         except UsedUp:
             return False
+
+    def _stepped(self, until: int) -> bool:
+        if not self.mu:
+            self.mu = self._first_length()
+        while self.steps < until:
+            self.meter.report()
+            if not self._step():
+                return False
         return True
 
     def _first_length(self) -> float:
