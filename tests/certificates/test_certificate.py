@@ -16,7 +16,7 @@ import pytest
 import mossp
 from mossp import losses, schedules
 from mossp.certificates import certificate as certificates
-from mossp.certificates import fresh
+from mossp.certificates import fresh, residuals
 from mossp.certificates.certificate import Certificate, Residuals, Witness, value_and_gradients
 from tests.certificates.points import two_sided
 from tests.problems import BATCH, START, A, N, b, n, near_rows, sphere
@@ -344,6 +344,32 @@ def test_a_bound_of_h_does_not_widen_its_own_proof():
         cert = certificates.certificate(oracles, r, None, "witness")
     assert cert.criticality == 1.0 and cert.criticality_scale == 1.0
     assert not cert.is_kkt(1e-2, relative=True) and cert.largest_multiplier == big
+
+
+def test_a_witness_that_was_just_judged_is_not_judged_again(monkeypatch):
+    problem = mossp.Problem(losses.squared, data=(A, b), regularizer=mossp.L1(0.1))
+    passes = []
+    first_order = residuals.first_order
+
+    def counted(*args):
+        passes.append(1)
+        return first_order(*args)
+
+    monkeypatch.setattr(residuals, "first_order", counted)
+
+    def judged(oracles, *points):
+        x = np.stack(points)
+        w = Witness(x, x, 0 * x, 0 * x, np.zeros((len(x), 0)), np.zeros(len(x)))
+        return residuals.residuals(oracles, w, batch_size=1).objective.tolist()
+
+    with jax.enable_x64(True):
+        oracles, start, end = problem.oracles(START), np.ones(n), np.zeros(n)
+        (at_start,) = set(judged(oracles, start, start))
+        assert len(passes) == 1
+        assert judged(oracles, end, start) == [judged(oracles, end)[0], at_start]
+        assert len(passes) == 2
+        other = dataclasses.replace(problem, regularizer=mossp.L1(0.2)).oracles(START)
+        assert judged(other, start)[0] > at_start and len(passes) == 3
 
 
 def test_huge_multipliers_are_reported_and_warned_of():

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse
 
 import mossp
-from mossp.newton import globalization, hessian, system, working_sets
+from mossp.newton import globalization, hessian, recession, system, working_sets
 from mossp.newton.conjugate import Curvature, conjugate_gradients
 from mossp.newton.hessian import Hessian
 from mossp.newton.meter import Meter
@@ -98,6 +98,75 @@ def test_derivatives_are_those_of_automatic_differentiation(name, sparse, form):
     away = x + 0.1
     kkt.linear.first_order(away)
     np.testing.assert_allclose(kkt.linear.products(x, E), E @ H, atol=1e-13)
+
+
+def test_a_point_is_evaluated_once(monkeypatch):
+    kkt, x, f = linear("softmax", False, FORMS[1])
+    value, gradient = kkt.linear.first_order(x)
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(kkt.linear, "_rowwise", None)
+        again, same = kkt.linear.first_order(x.copy())
+    assert again == value and np.array_equal(same, gradient)
+    x[0] += 1  # the same array with another point in it
+    value, gradient = kkt.linear.first_order(x)
+    np.testing.assert_allclose(value, float(f(jnp.asarray(x))), rtol=1e-13)
+    np.testing.assert_allclose(gradient, np.asarray(jax.grad(f)(jnp.asarray(x))), atol=1e-13)
+
+
+def test_intercepts_that_move_together_are_no_way_to_infinity(monkeypatch):
+    """Softmax is constant along them: seen at once, and not by what rounding says of lengths."""
+    kkt, x, _ = linear("softmax", False, FORMS[1])
+    x[:] = globalization.polish(kkt.oracles, x, 1e-12).witness.x
+    ray = np.zeros(len(x))
+    ray[-C:] = 1.0
+    seen, first_order = [], type(kkt.linear).first_order
+
+    def counted(self, point):
+        seen.append(point)
+        return first_order(self, point)
+
+    monkeypatch.setattr(type(kkt.linear), "first_order", counted)
+    for sign in (1.0, -1.0):
+        seen.clear()
+        lengths = recession.SOME_LENGTHS
+        assert not recession.falls_without_end(kkt.oracles, x, sign * ray, 1e-10, lengths)
+        assert len(seen) <= 3
+
+
+def test_problems_that_differ_in_h_and_g_share_what_is_known_of_f(monkeypatch):
+    problem, x = posed("logistic", True, "plain")
+    oracles = problem.oracles(x, np.float64)
+    f = KKT.of(oracles, np.float64).linear
+    other = KKT(oracles.relaxed(np.asarray(0.5)), np.float64)
+    assert other.linear is f
+    part = KKT(oracles.restricted(np.arange(3)), np.float64).linear
+    assert part is not f and part.size == 3
+    passes, times = [], Table.times
+    monkeypatch.setattr(Table, "times", lambda self, B: (passes.append(1), times(self, B))[1])
+    value, gradient = f.first_order(x)
+    before = gradient.copy()
+    gradient += 1.0  # whoever asked may work in it
+    again = other.linear.first_order(x.copy())
+    assert len(passes) == 1 and again[0] == value
+    np.testing.assert_array_equal(again[1], before)
+    other.linear.first_order(x + 1.0)
+    assert len(passes) == 2
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_the_norm_at_a_point_nearby_takes_fewer_products(sparse, monkeypatch):
+    kkt, x, _ = linear("logistic", sparse, "plain")
+    counts = []
+    products = Hessian.products
+    monkeypatch.setattr(
+        Hessian, "products", lambda self, at, E: (counts.append(1), products(self, at, E))[1]
+    )
+    for point in (x, x + 0.05):
+        at, counts[:] = kkt.evaluate(point, np.zeros(0), 1.0), []
+        found = Hessian(kkt, Meter()).norm(at)
+        norm = np.linalg.norm(kkt.linear.block(at.x, np.arange(n)), 2)
+        assert 0.5 * norm < found <= norm * (1 + 1e-9)
+    assert len(counts) == hessian.MORE_POWERS < hessian.POWERS
 
 
 def test_single_precision_is_worked_in_where_it_is_asked_for():

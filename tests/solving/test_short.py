@@ -29,6 +29,31 @@ def test_a_first_solve_compiles_few_programs_and_no_steps():
     assert not looped(compilations)
 
 
+def test_long_sparse_rows_take_full_gradients():
+    """A few entries for each variable: a step's work on vectors would outweigh a full gradient."""
+    rng = np.random.default_rng(3)
+    rows, columns, entries = 300, 5_000, 4
+    places = np.sort(rng.integers(0, columns // 50, (rows, entries)), axis=1)
+    A = scipy.sparse.csr_matrix(
+        (
+            rng.standard_normal(rows * entries),
+            places.ravel(),
+            np.arange(0, rows * entries + 1, entries),
+        ),
+        (rows, columns),
+    )
+    A.sum_duplicates()
+    y = np.where(
+        np.asarray(A[:, :8].sum(axis=1)).ravel() + 0.1 * rng.standard_normal(rows) > 0, 1.0, -1.0
+    )
+    problem = mossp.Problem(mossp.losses.logistic, (A, y), mossp.L1MinusL2(0.01), equality=sphere)
+    x0 = rng.standard_normal(columns)
+    x0 /= np.linalg.norm(x0)
+    r, by_steps = (mossp.solve(problem, x0, **given) for given in ({}, {"steps": 2000}))
+    assert r.success and "Chosen: sqp-dc with full gradients: 300 rows" in r.message
+    assert "SVRG" in by_steps.message and r.fun <= by_steps.fun + 1e-10
+
+
 def test_what_was_done_is_said_and_counted():
     r = mossp.solve(on_sphere(), X0)
     assert r.success and r.steps > 0 and is_sentence(r.message)

@@ -23,7 +23,10 @@ are measured, and which is at least 1:
 
 from __future__ import annotations
 
+import hashlib
+import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import jax
@@ -209,6 +212,11 @@ def constraint_sizes(
     return jax.lax.fori_loop(0, -(-counts.sum() // ROWS), some, jnp.zeros(m, x.dtype))
 
 
+# What was found last, by oracles: before the first step all witnesses are of the start, which is
+# judged again where the run ends without one.
+_judged: dict[int, tuple[weakref.ref[Oracles], dict[bytes, Residuals]]] = {}
+
+
 def residuals(
     oracles: Oracles, witnesses: Witness, draws: Draws = None, *, batch_size: int
 ) -> Residuals:
@@ -217,15 +225,43 @@ def residuals(
     Few of them, over rows that have an end, by the programs that polishing has compiled; the rest
     is host work. Many share passes over the data in a program of their own.
     """
-    if not oracles.finite_sum or len(witnesses.x) > WITNESSES or oracles.m > FEW:
-        return jax.device_get(together(oracles, witnesses, draws, batch_size=batch_size))
+    return residuals_of(oracles, (witnesses,), draws, batch_size=batch_size)[0]
+
+
+def residuals_of(
+    oracles: Oracles, groups: tuple[Witness, ...], draws: Draws = None, *, batch_size: int
+) -> list[Residuals]:
+    """The same for several groups of witnesses, each with a leading axis of its own."""
+    sizes = [len(group.x) for group in groups]
+    ends = np.cumsum([0, *sizes]).tolist()
+    if not oracles.finite_sum or ends[-1] > WITNESSES or oracles.m > FEW:
+        every = jax.tree.map(lambda *a: np.concatenate(a), *groups)
+        judged = jax.device_get(together(oracles, every, draws, batch_size=batch_size))
+        return [jax.tree.map(lambda a, i=i: a[i[0] : i[1]], judged) for i in pairwise(ends)]
+    alone = [
+        Witness(*(np.asarray(a)[k] for a in group))
+        for group, size in zip(groups, sizes, strict=True)
+        for k in range(size)
+    ]
     each: list[Residuals] = []
-    for k in range(len(witnesses.x)):
-        same = (j for j in range(k) if all(np.array_equal(a[j], a[k]) for a in witnesses))
-        first = next(same, None)  # before the first step, all of them are the start
-        alone = Witness(*(np.asarray(a)[k] for a in witnesses))
-        each.append(one_by_one(oracles, alone) if first is None else each[first])
-    return jax.tree.map(lambda *a: np.stack(a), *each)
+    place = id(oracles)
+    known = _judged[place][1] if place in _judged else {}
+    now: dict[bytes, Residuals] = {}
+    for witness in alone:  # before the first step, all of them are the start
+        key = digest(witness)
+        found = known.get(key, now.get(key))
+        now[key] = one_by_one(oracles, witness) if found is None else found
+        each.append(now[key])
+    _judged[place] = weakref.ref(oracles, lambda _: _judged.pop(place, None)), now
+    return [jax.tree.map(lambda *a: np.stack(a), *each[i:j]) for i, j in pairwise(ends)]
+
+
+def digest(witness: Witness) -> bytes:
+    """What tells witnesses apart, and holds none of their vectors, which may be long."""
+    found = hashlib.blake2b(digest_size=32)
+    for part in witness:
+        found.update(np.ascontiguousarray(part).tobytes())
+    return found.digest()
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a point may be far away

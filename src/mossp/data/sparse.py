@@ -71,23 +71,25 @@ class SparseRows(Module):
         counts = np.diff(csr.indptr)
         width = width or best_width(counts)
         N, n = csr.shape
-        row = np.repeat(np.arange(N), counts)
-        place = np.arange(csr.nnz) - np.repeat(csr.indptr[:-1], counts)
         indices, values = np.zeros((N, width), np.int32), np.zeros((N, width), dtype)
-        head = place < width
-        indices[row[head], place[head]] = csr.indices[head]
-        values[row[head], place[head]] = csr.data[head]
-        if head.all():
+        # Boolean masks take and put entries in the order of the rows, in which they are stored.
+        filled = np.arange(width) < counts[:, None]
+        if counts.max(initial=0) <= width:
+            indices[filled], values[filled] = csr.indices, csr.data
             return cls(indices, values, None, None, None, None, n)
-        extra = np.maximum(-(-(counts - width) // width), 0).astype(np.int32)
+        head = np.arange(csr.nnz) - np.repeat(csr.indptr[:-1], counts) < width
+        indices[filled], values[filled] = csr.indices[head], csr.data[head]
+        further = np.maximum(counts - width, 0)
+        extra = -(-further // width).astype(np.int32)
         start = (np.cumsum(extra) - extra).astype(np.int32)
         # At least one empty segment; more of them, so that like data have like shapes.
         segments = padded_length(int(extra.sum()) + 1)
         tail_indices = np.zeros((segments, width), np.int32)
         tail_values = np.zeros((segments, width), dtype)
-        segment, offset = np.divmod(place[~head] - width, width)
-        tail_indices[start[row[~head]] + segment, offset] = csr.indices[~head]
-        tail_values[start[row[~head]] + segment, offset] = csr.data[~head]
+        shift = start.astype(np.int64) * width - np.cumsum(further) + further
+        place = np.arange(int(further.sum())) + np.repeat(shift, further)
+        tail_indices.ravel()[place] = csr.indices[~head]
+        tail_values.ravel()[place] = csr.data[~head]
         return cls(indices, values, start, extra, tail_indices, tail_values, n)
 
     @property
@@ -143,7 +145,9 @@ class SparseRows(Module):
             there = tail != 0
             data, columns = np.append(data, tail[there]), np.append(columns, at[there])
             rows = np.append(rows, np.repeat(owner, there.sum(axis=1)))
-        return scipy.sparse.csc_array((data, (rows, columns)), shape=(N, self.columns))
+        found = scipy.sparse.coo_array((data, (rows, columns)), shape=(N, self.columns))
+        found.has_canonical_format = True  # no place occurs twice: a search for such would be dear
+        return found.tocsc()
 
     def map_rows(self, function: Any) -> SparseRows:
         """Apply `function` to what is stored by row: a gather, a slice, padding."""

@@ -286,7 +286,8 @@ class Loop:
             return carry.last, carry.random
         x, m = np.array(at.points), self.shards[0].context.oracles.m
         lam, rho = np.zeros((len(x), m), x.dtype), np.zeros(len(x), x.dtype)
-        witness = Witness(x, x, np.zeros_like(x), np.zeros_like(x), lam, rho)
+        zero = np.zeros(x.shape, x.dtype)  # takes memory only where it is written to
+        witness = Witness(x, x, zero, zero, lam, rho)
         return witness, witness
 
     def joined(self, parts: list[PyTree]) -> PyTree:

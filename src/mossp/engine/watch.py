@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +19,9 @@ from mossp._base import layout
 from mossp._base.device import on_device
 from mossp._base.programs import compiled
 from mossp._base.types import PyTree
-from mossp.certificates.certificate import Residuals, Witness, residuals
+from mossp.certificates.certificate import Residuals, Witness
 from mossp.certificates.feasibility import into_domain, on_host
+from mossp.certificates.residuals import residuals_of
 from mossp.engine.checkpoint import flattened, rebuilt
 from mossp.engine.loop import Chunk, Loop, Position
 from mossp.engine.steps import Observation
@@ -101,12 +102,17 @@ class Watch:
 
     oracles: Oracles
     loop: Loop
-    rows: PyTree  # stand for the data; None where all of it is looked at
+    representative: Callable[[], PyTree]  # the rows below, fetched when they are first needed
     start: np.ndarray  # where the run starts
     before: np.ndarray  # where it was before phase one
     initial: Position  # where its steps begin
     keeps_best: bool
     tol: float
+
+    @functools.cached_property
+    def rows(self) -> PyTree:
+        """Rows that stand for the data; None where all of it is looked at."""
+        return self.representative()
 
     @functools.cached_property
     def first(self) -> Observation:
@@ -184,8 +190,8 @@ class Watch:
     def judged(self, at: Position, batch_size: int) -> list[Residuals]:
         """What the last witness of every replica proves, on all of the data."""
         # As many witnesses as are judged at the end, by the same program.
-        both = jax.tree.map(lambda *a: np.concatenate(a), *self.loop.witnesses(at))
-        judged = jax.device_get(residuals(self.oracles, both, None, batch_size=batch_size))
+        both = self.loop.witnesses(at)
+        judged = residuals_of(self.oracles, both, None, batch_size=batch_size)[0]
         return [jax.tree.map(lambda a, r=r: a[r], judged) for r in range(self.loop.replicas)]
 
     def outputs(self, record: Record, at: Position, which: str) -> Witness:

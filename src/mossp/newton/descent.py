@@ -11,6 +11,7 @@ Nothing is compiled but what polishing needs in any case, and for a linear model
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from mossp._base.budget import UsedUp
+from mossp._base.threads import limit
 from mossp.certificates.feasibility import into_domain
 from mossp.newton.linearized import Met, constrained_prox
 from mossp.newton.meter import Meter
@@ -64,7 +66,7 @@ class Point:
 @np.errstate(over="ignore", invalid="ignore")  # a trial point that overflows is not taken
 def evaluated(kkt: KKT, x: np.ndarray, regularizer: Regularizer | None = None) -> Point:
     """x in the precision of the problem, with all of the data; another regulariser may be given."""
-    x = np.asarray(x, kkt.dtype).astype(np.float64)
+    x = np.asarray(x, kkt.dtype).astype(np.float64, copy=False)
     reg = kkt.regularizer if regularizer is None else regularizer
     if kkt.linear is None:
         at = kkt.evaluate(x, np.zeros(kkt.oracles.m), 1.0)
@@ -121,14 +123,18 @@ class Descent:
         if not self.at.finite:
             return False
         try:
-            if not self.mu:
-                self.mu = self._first_length()
-            while self.steps < until:
-                self.meter.report()
-                if not self._step():
-                    return False
+            with limit.one() if self.kkt.linear is not None else contextlib.nullcontext():
+                return self._stepped(until)
         except UsedUp:
             return False
+
+    def _stepped(self, until: int) -> bool:
+        if not self.mu:
+            self.mu = self._first_length()
+        while self.steps < until:
+            self.meter.report()
+            if not self._step():
+                return False
         return True
 
     def _first_length(self) -> float:
@@ -167,6 +173,7 @@ class Descent:
                 self.steps += 1
                 self.meter.reached = trial.x, trial.F, trial.violation, np.inf
                 return True
+            del trial, met, dx  # several vectors, which may be long
             self.mu /= 2
         return False
 
@@ -178,11 +185,14 @@ class Descent:
         """Where a step of length mu leads."""
         at, mu, reg = self.at, self.mu, self.regularizer
         slope = at.gradient - at.s_g
-        w = at.x - mu * slope
+        steep = float(np.linalg.norm(slope))
+        slope *= -mu
+        slope += at.x
+        w = slope  # x - mu (grad f - s_g), in place
         if not len(at.c):
             return Met(np.asarray(reg.prox_h(w, mu), np.float64), self.q)
         lengths = np.linalg.norm(at.J, axis=1)
         away = at.violation / max(float(lengths.max()), np.finfo(float).tiny)
-        bound = BOUND * (float(np.linalg.norm(slope)) + away / mu + 1e-6)
+        bound = BOUND * (steep + away / mu + 1e-6)
         m_E = self.kkt.oracles.m_E
         return constrained_prox(reg, w, mu, at.x, at.c, at.J, m_E, self.q, bound)

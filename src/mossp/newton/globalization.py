@@ -12,6 +12,7 @@ further. The point that is handed back is never worse than the one that came.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,6 +21,7 @@ import jax
 import numpy as np
 
 from mossp._base.budget import Budget, UsedUp
+from mossp._base.threads import limit
 from mossp._base.types import AnyVector
 from mossp.certificates.certificate import Witness
 from mossp.certificates.feasibility import into_domain
@@ -114,8 +116,9 @@ def polish(
     search = Search.of(kkt, Meter(budget, patience, before, reserve=row_count(oracles)))
     # Steps that confine predictions lead on from afar, and are cheap.
     many = last or (patient and search.reach is not None)
-    path = follow(search, x, tol, patient, STEPS * MORE if many else STEPS)
-    end, s_h = proved(search, path, tol)
+    with limit.one() if kkt.linear is not None else contextlib.nullcontext():
+        path = follow(search, x, tol, patient, STEPS * MORE if many else STEPS)
+        end, s_h = proved(search, path, tol)
     left, first = kkt.proved(end, s_h), path.first
     rise = search.penalty(end) - search.penalty(first)
     resolution = ROUNDING * float(np.finfo(x.dtype).eps) * (1 + abs(first.F))

@@ -9,6 +9,7 @@ so that a matrix of the order of S is one product, in place of one pass over the
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ class At(NamedTuple):
     x: bytes
     z: np.ndarray  # predictions, one row each, filled up as the data on the device are
     slopes: np.ndarray  # l', of the rows that count, with their weights
+    f: float
+    gradient: np.ndarray
 
 
 class LinearLoss:
@@ -44,6 +47,8 @@ class LinearLoss:
         self.table, self.loss, self.b, self.w, self.offset = table, loss, b, w, offset
         self.outputs = outputs  # None: predictions are numbers, not vectors
         self.programs = programs
+        self.made_from: Any = None
+        self.steepest: np.ndarray | None = None  # a direction of much curvature, as a row
         self.N, self.C = len(w), outputs or 1
         self.known: At | None = None
         self.curved: tuple[bytes, np.ndarray] | None = None
@@ -55,14 +60,18 @@ class LinearLoss:
 
     def first_order(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """(f, grad f)."""
-        key, z = x.tobytes(), np.zeros((len(self.b), self.C), self.table.A.dtype)
+        key = x.tobytes()
+        if self.known is not None and self.known.x == key:
+            return self.known.f, self.known.gradient.copy()
+        z = np.zeros((len(self.b), self.C), self.table.A.dtype)
         z[: self.N] = self.table.times(self._matrix(x)) + self.offset
         values, slopes = self._rowwise(_first, z)
         slopes = slopes.reshape(-1, self.C)[: self.N] * self.w[:, None]
-        self.known = At(key, z, slopes)
         # Not by BLAS, whose threads take longer to start, and to wait for, than such a sum does.
         f = float(np.sum(values[: self.N] * self.w) / self.N)
-        return f, self.table.transposed(slopes).ravel() / self.N
+        gradient = self.table.transposed(slopes).ravel() / self.N
+        self.known = At(key, z, slopes, f, gradient)
+        return f, gradient.copy()
 
     def products(self, x: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Hess f(x) e for the rows e of E."""
@@ -148,8 +157,27 @@ class LinearLoss:
         return jax.tree.map(lambda a: np.asarray(a, np.float64), found)
 
 
+# By the source, the loss and the structure of x, which each of them holds on to.
+_in_use: weakref.WeakValueDictionary[tuple[int, ...], LinearLoss] = weakref.WeakValueDictionary()
+
+
 def linear_loss(oracles: Oracles) -> LinearLoss | None:
-    """The loss of a problem, if it is one of predictions that are linear in x."""
+    """The loss of a problem, if it is one of predictions that are linear in x.
+
+    Problems that differ in their regularisers share it, with what is known at its last point.
+    """
+    parts = oracles.source, oracles.loss, oracles.structure
+    key = tuple(id(part) for part in parts)
+    found = _in_use.get(key)
+    if found is None:
+        found = made(oracles)
+        if found is not None:
+            found.made_from = parts
+            _in_use[key] = found
+    return found
+
+
+def made(oracles: Oracles) -> LinearLoss | None:
     source, structure = oracles.source, oracles.structure
     arrays = getattr(source, "arrays", None)
     if not isinstance(oracles.loss, Loss) or source.rows is None or arrays is None:

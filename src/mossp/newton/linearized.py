@@ -80,7 +80,9 @@ def constrained_prox(
         return float(np.where(free(d), np.abs(d.gradient), 0.0).max())
 
     def value(d: Dual) -> float:
-        distance = float(np.sum((d.x - w) ** 2)) / (2 * mu)
+        away = d.x - w
+        away *= away
+        distance = float(np.sum(away)) / (2 * mu)
         return float(reg.h(d.x)) + distance + float(d.q @ d.gradient)
 
     now = at(np.clip(q * lengths, low, bound))

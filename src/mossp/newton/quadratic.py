@@ -32,10 +32,15 @@ Matrix = np.ndarray | Curvature
 
 def slopes_of_prox(reg: Any, v: np.ndarray, t: float) -> np.ndarray:
     """The derivative of prox_{t h} at v in every coordinate, for a separable h."""
-    size = PROBE * np.maximum(np.abs(v), PROBE * (1 + np.abs(v).max(initial=0.0)))
-    ahead, behind = (np.asarray(reg.prox_h(v + s, t)) for s in (size, -size))
-    d = (ahead - behind) / (2 * size)
-    return np.where(np.abs(d - 1) < SNAP, 1.0, np.where(d < SNAP, 0.0, d))
+    size = np.abs(v)
+    np.maximum(size, PROBE * (1 + size.max(initial=0.0)), out=size)
+    size *= PROBE
+    d = np.asarray(reg.prox_h(v + size, t)) - np.asarray(reg.prox_h(v - size, t))
+    size *= 2  # in place: v may be long
+    d /= size
+    d[np.abs(d - 1) < SNAP] = 1.0
+    d[d < SNAP] = 0.0
+    return d
 
 
 def positive_factor(A: np.ndarray) -> np.ndarray | None:

@@ -141,12 +141,17 @@ def falls_without_end(
         return False
     eps = ROUNDING * float(np.finfo(x.dtype).eps)
     resolution = eps * abs(first.f)
+    # What a convex f falls by from here on, it has fallen by as fast before. Where it has not, it
+    # is constant (softmax, where all intercepts move together), and rounding would have a say.
+    convex = oracles.relaxable and oracles.concave is None
     for t in lengths:
         now = at(t)
         flat = now.penalty <= first.penalty + eps * (now.h + first.h)
         feasible = now.violation <= max(tol, first.violation)
         falls = now.f <= last.f + resolution
         if not (np.isfinite(now).all() and flat and feasible and falls):
+            return False
+        if t == lengths[0] and convex and not at(-1.0).f - first.f > resolution:
             return False
         before, last = last, now
     way = first.f - last.f

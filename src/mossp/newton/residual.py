@@ -158,9 +158,15 @@ class KKT:
         W = at.W + (q - at.q) @ at.J
         v, prox_h = at.x - t * W, self.regularizer.prox_h
         p = np.asarray(prox_h(v, t), np.float64)
-        # No two entries move alike: where several are tied (a group, a norm) the tie shows.
-        probe = PROBE * (1 + np.abs(v).max()) * (2 + np.cos(np.arange(len(v)) ** 2.0))
-        free = np.asarray(prox_h(v + probe, t)) != p
+        # No two entries move alike: where several are tied (a group, a norm) the tie shows. In
+        # place, since x may be long: v + PROBE (1 + max |v|) (2 + cos(0, 1, 4, ...)).
+        probe = np.arange(float(len(v)))
+        probe *= probe
+        np.cos(probe, out=probe)
+        probe += 2
+        probe *= PROBE * (1 + max(v.max(), -v.min()))
+        probe += v
+        free = np.asarray(prox_h(probe, t)) != p
         return dataclasses.replace(at, q=q, t=t, W=W, p=p, free=free)
 
     def with_t(self, at: Evaluation, t: float) -> Evaluation:

@@ -12,11 +12,13 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
+from mossp._base.threads import limit
 from mossp.data.sparse import SparseRows
 from mossp.newton.pairs import DEAR, FASTER, MOST, Pairs, pair_count
 from mossp.newton.repeated import Repeated, repeated
@@ -73,14 +75,16 @@ class Table:
     def times(self, B: np.ndarray) -> np.ndarray:
         """A B."""
         stored = self.A.shape[1]
-        product = self.A @ B[:stored]
+        with self._threads(B[0].size * stored):
+            product = self.A @ B[:stored]
         product = product + B[stored] if self.ones else product
         return product if self.rows is None else product[self.rows.of]
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         """A'R."""
         R = self._summed(R)
-        product = self._A_T @ R
+        with self._threads(R[0].size * self.A.shape[1]):
+            product = self._A_T @ R
         return np.append(product, [R.sum(axis=0)], axis=0) if self.ones else product
 
     @functools.cached_property
@@ -114,7 +118,12 @@ class Table:
             return np.full((len(S), len(S if T is None else T)), np.nan)
         if self.sparse:
             return self._sparse_gram(w, S, S if T is None else T)
-        return self._symmetric_gram(w, S) if T is None else self._mixed_gram(w, S, T)
+        with self._threads(len(S) * len(S if T is None else T)):
+            return self._symmetric_gram(w, S) if T is None else self._mixed_gram(w, S, T)
+
+    def _threads(self, each: int) -> AbstractContextManager[None]:
+        """For a product of so many multiplications a row; sparse ones have none."""
+        return limit.for_product(0 if self.sparse else each * self.A.shape[0])
 
     def _symmetric_gram(self, w: np.ndarray, S: np.ndarray) -> np.ndarray:
         """B'B of the rows with w > 0 less that of those with w < 0: half the work of a product."""
@@ -188,9 +197,19 @@ class Table:
         """
         if self._pair_count > MOST:
             return False
-        share = len(S) * len(T) / self.features**2
-        self._formed[0] += share
-        return self._formed[0] > DEAR and FASTER * share > 1
+        part = self._entry_share(S)
+        share = part * (part if T is S else self._entry_share(T))
+        # Columns are taken out, by their entries; then these meet each other.
+        cost = (part + share) / 2
+        self._formed[0] += cost
+        return self._formed[0] > DEAR and FASTER * cost > 1
+
+    def _entry_share(self, S: np.ndarray) -> float:
+        """The part of all entries that are in the columns S."""
+        lengths = np.diff(self.A.indptr)
+        ones = self.A.shape[0] * self.ones
+        held = np.append(lengths, ones)[S].sum()
+        return float(held / max(self.A.nnz + ones, 1))
 
     @functools.cached_property
     def _formed(self) -> list[float]:
@@ -260,8 +279,14 @@ def known_of(A: Any, N: int) -> Known | None:
     array = dense(A, N)
     rows = repeated(array)
     distinct = array if rows is None else array[rows.first]
-    if not is_filled(int(np.count_nonzero(distinct)), distinct):
-        return Known.of(scipy.sparse.csc_array(distinct), rows)
+    stored = distinct != 0
+    lengths = np.count_nonzero(stored, axis=1)
+    if not is_filled(int(lengths.sum()), distinct):
+        (places,) = np.nonzero(stored.ravel())  # of which SciPy would have to sort the columns
+        columns = (places % distinct.shape[1]).astype(np.int32)
+        starts = np.append(0, np.cumsum(lengths)).astype(np.int32)
+        by_rows = (distinct.ravel()[places], columns, starts)
+        return Known.of(scipy.sparse.csr_array(by_rows, shape=distinct.shape).tocsc(), rows)
     return None if rows is None else Known.of(distinct, rows)
 
 

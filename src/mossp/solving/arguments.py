@@ -70,6 +70,11 @@ class Arguments:
     exact: bool = False  # whether it ends at KKT points themselves, by its steps or by polishing
 
     @property
+    def steps_as_chosen(self) -> str:
+        """What was chosen for steps: the method, and how large batches are."""
+        return "; ".join(part for part in (self.chosen, self.batches) if part)
+
+    @property
     def drawn(self) -> int:
         """Samples in a mini-batch: full gradients need them for the constants only."""
         return min(self.batch_size, 32) if self.method.momentum.full else self.batch_size

@@ -34,6 +34,9 @@ FEW_NUMBERS, FEW_VARIABLES = 250_000, 1_000
 # Entries of rows that are filled up to this part: on the host they cost what dense ones do, while
 # steps, which gather and scatter them, cost several times as much.
 FEW_ENTRIES, SPARSE = 1_000_000, 0.1
+# Up to so many entries for each variable, a full gradient costs about what a step does on vectors
+# of the length of x, and no chunk of steps with their witnesses is held.
+VECTORS = 10
 
 
 class Choice(NamedTuple):
@@ -87,12 +90,13 @@ def full_is_cheap(oracles: Oracles) -> bool:
     if not oracles.finite_sum or oracles.convex or oracles.large or oracles.concave is not None:
         return False
     n = oracles.structure.size
-    if oracles.m > MANY_CONSTRAINTS:
+    long = n > FEW_VARIABLES  # gradients of constraints are as long
+    if oracles.m > (FEW_CONSTRAINTS if long else MANY_CONSTRAINTS):
         return False
-    if n > FEW_VARIABLES or steps_are_dear(oracles):
-        return n <= FEW_VARIABLES
-    filled = oracles.source.filled_part
-    return filled <= SPARSE and filled * oracles.rows_per_pass * n <= FEW_ENTRIES
+    if steps_are_dear(oracles):
+        return not long
+    filled, most = oracles.source.filled_part, VECTORS * n if long else FEW_ENTRIES
+    return filled <= SPARSE and filled * oracles.rows_per_pass * n <= most
 
 
 def steps_are_dear(oracles: Oracles) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -159,8 +160,8 @@ def prepare(
     structure, kkt = Structure.of(a.x0), KKT.of(oracles, a.dtype)
     given = structure.ravel(a.x0, a.dtype)
     notes: list[str] = []
-    if (a.chosen and not a.first) or a.batches:
-        notes.append(f"Chosen: {'; '.join(part for part in (a.chosen, a.batches) if part)}.")
+    if a.steps_as_chosen and not a.first:
+        notes.append(f"Chosen: {a.steps_as_chosen}.")
     for said in problem.said:
         notes.append(f"Rows: {said}.")
     form = a.method.form(oracles)
@@ -177,9 +178,9 @@ def prepare(
     loop, position = prepare_loop(
         problem, a, start, each, extra, draws, shared=variants is not None
     )
-    rows, row_count = trace_rows(problem, a)
+    representative, row_count = trace_rows(problem, a)
     watch = Watch(
-        oracles, loop, rows, start, given, position,
+        oracles, loop, representative, start, given, position,
         keeps_best=a.output == "best", tol=a.tol,
     )  # fmt: skip
     fresh = State(
@@ -253,7 +254,8 @@ def prepare_loop(
         draws = shards[number].draws
         replicas = range(draws.first, draws.first + draws.replicas)
         # The last shard may hold replicas that do not count: any setting will do for them.
-        chosen = [settings[min(r, len(settings) - 1)] for r in replicas]
+        each = (settings[min(r, len(settings) - 1)] for r in replicas)
+        chosen = [with_dtype(setting, a.dtype, real=True) for setting in each]
         method, schedule = jax.tree.map(stacked, *chosen)
         d0 = first_estimate(a, source, extra, draws, points)
         return compiled.start(context, method, schedule, on_device(points), d0)
@@ -289,7 +291,7 @@ def tuner_of(a: Arguments, draws: PyTree) -> step_sizes.Tuner:
 
 
 def setting(a: Arguments, method: Method, rule: Rule, constants: Any) -> tuple[Method, Schedule]:
-    """What one replica runs with, as arrays."""
+    """What one replica runs with."""
     momentum = rule.estimator(method.momentum, constants)
     method = eqx.tree_at(lambda m: m.momentum, method, momentum)
     schedule = with_alpha(rule.schedule(momentum, max(a.steps, 1), constants), momentum)
@@ -298,7 +300,7 @@ def setting(a: Arguments, method: Method, rule: Rule, constants: Any) -> tuple[M
         unpenalised = isinstance(method.penalty, NoPenalty)  # none shortens the step
         stable = 1 / L if unpenalised else schedule.mu
         schedule = schedule.sized(*method.sizes(L, stable))
-    return with_dtype((method, schedule), a.dtype, real=True)
+    return method, schedule
 
 
 def feasible_start(a: Arguments, given: np.ndarray, notes: list[str]) -> np.ndarray:
@@ -367,21 +369,25 @@ def stacked(*arrays: Any) -> jax.Array:
     return on_device(np.stack([np.asarray(a) for a in arrays]))
 
 
-def trace_rows(problem: Problem, a: Arguments) -> tuple[PyTree, int]:
-    """(a batch that stands for the data, its size); (None, N) where all of it is used."""
+def trace_rows(problem: Problem, a: Arguments) -> tuple[Callable[[], PyTree], int]:
+    """(a batch that stands for the data, once it is asked for; its size).
+
+    It is None, for N rows, where all of them are used.
+    """
     source, rng = problem.source(a.dtype), generator(0, Purpose.TRACE)
-    if source.sequential:
+    if source.sequential:  # before the first step is: these rows come first
         rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), *source.peek(TRACE_BATCHES))
-        return rows, len(jax.tree.leaves(rows)[0])
+        return lambda: rows, len(jax.tree.leaves(rows)[0])
     if not source.finite_sum:
         draw = jax.tree.map(lambda d: d[0], source.draw(rng, 1, TRACE_ROWS))
-        return _sample(a.oracles, draw, TRACE_ROWS), TRACE_ROWS
+        return lambda: _sample(a.oracles, draw, TRACE_ROWS), TRACE_ROWS
     N = source.rows
     if N is None or N <= TRACE_ROWS:
-        return None, N or 1
+        return lambda: None, N or 1
     if not source.reaches_rows:
-        return source.some_rows(TRACE_ROWS), TRACE_ROWS
-    return source.take_rows(np.sort(rng.choice(N, TRACE_ROWS, replace=False))), TRACE_ROWS
+        return lambda: source.some_rows(TRACE_ROWS), TRACE_ROWS
+    places = np.sort(rng.choice(N, TRACE_ROWS, replace=False))
+    return lambda: source.take_rows(places), TRACE_ROWS
 
 
 @with_programs(static_argnums=2)

@@ -18,13 +18,14 @@ from mossp._base.archive import CheckpointError
 from mossp._base.budget import Clock
 from mossp._base.device import on_device
 from mossp._base.programs import compiled as with_programs
-from mossp._base.types import Vector
+from mossp._base.types import AnyVector, Vector
 from mossp.certificates.certificate import certificate
 from mossp.certificates.feasibility import on_host
 from mossp.certificates.stationarity import shortest_certificate
 from mossp.engine.loop import FIRST_CHUNK, Chunk
 from mossp.engine.steps import Observation
 from mossp.newton.attempts import Observer
+from mossp.newton.descent import evaluated
 from mossp.oracles import Oracles
 from mossp.solving.observer import Progress
 from mossp.solving.prepare import Prepared
@@ -189,14 +190,21 @@ def solved_at_start(p: Prepared, state: State) -> State:
     ends_early = a.exact and a.output != "random" and a.starts == 1 and not p.shared
     if state.k or not ends_early or not p.at_start.finite.all():
         return state
+    on_host = p.kkt.linear is not None and p.oracles.concave is None  # without a program
+    if on_host and not proved_by(p, x, evaluated(p.kkt, p.start).gradient):
+        return state
     judged = p.watch.judged(state.position, a.drawn)
-    gradient = on_device(judged[0].gradient, x.dtype)
-    solved = shortest_certificate(p.oracles, x, gradient).is_kkt(a.tol, relative=True)
-    if not solved or at_kink(p.oracles, p.start):
+    if not proved_by(p, x, judged[0].gradient) or at_kink(p.oracles, p.start):
         return state
     proved = np.array([r.objective for r in judged], np.float64)
     state = state._replace(proved=proved, ended=Ended.START)
     return state.noted("The start is a solution already.")
+
+
+def proved_by(p: Prepared, x: Vector, gradient: AnyVector) -> bool:
+    """Whether x is a KKT point at tol, with this gradient of f there."""
+    found = shortest_certificate(p.oracles, x, on_device(gradient, x.dtype))
+    return found.is_kkt(p.arguments.tol, relative=True)
 
 
 def at_kink(oracles: Oracles, x: np.ndarray) -> bool:

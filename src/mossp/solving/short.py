@@ -41,14 +41,14 @@ def short_way(p: Prepared, state: State) -> State:
     if state.ended is not None:
         return state.noted(f"Chosen: {a.first}.")
     if state.k:  # of a run that is resumed
-        return state.noted(f"Chosen: {a.first}, which did not end it; then {a.chosen}.")
+        return state.noted(f"Chosen: {a.first}, which did not end it; then {a.steps_as_chosen}.")
     here = p.at_start
     if here.finite.all() and here.violation.max() <= FEASIBLE:
         state = descended(p, state)
     if state.ended is not None or p.budget.received:
         return state.noted(f"Chosen: {a.first}.")
     then = ", which did not end it; then " if state.attempts.full_steps else "; then "
-    return state.noted(f"Chosen: {a.first}{then}{a.chosen}.")
+    return state.noted(f"Chosen: {a.first}{then}{a.steps_as_chosen}.")
 
 
 def descended(p: Prepared, begin: State) -> State:
@@ -80,6 +80,7 @@ def descended(p: Prepared, begin: State) -> State:
             spent += done.gradients - before
             state = state._replace(attempts=done)
             if p.polishing.all_found(done, np.zeros(1, bool)):
+                del descent, at  # several vectors, which may be long
                 done = from_second_start(p, done)
                 if steps_are_dear(p.oracles) or done.candidate is None:
                     return state._replace(attempts=done, ended=Ended.SOLVED)

@@ -21,7 +21,6 @@ from mossp.certificates.certificate import (
     Witness,
     certificate,
     expectation,
-    residuals,
 )
 from mossp.certificates.feasibility import (
     Restoration,
@@ -30,6 +29,7 @@ from mossp.certificates.feasibility import (
     violation,
 )
 from mossp.certificates.fresh import decided, sample_count
+from mossp.certificates.residuals import residuals_of
 from mossp.certificates.stationarity import shortest_certificate
 from mossp.newton.meter import Meter
 from mossp.newton.recession import ADVICE, leads_to_infinity
@@ -77,7 +77,6 @@ def judge(
     of `ending.outputs.x[best]`.
     """
     usable = oracles.finite_sum or fresh is not None
-    count = len(ending.lost)
 
     def evaluate() -> tuple[Residuals, Residuals]:
         """Of the outputs, and of the random ones."""
@@ -85,10 +84,11 @@ def judge(
             r = jax.device_get(without_gradient(oracles, ending.outputs))
             r = jax.tree.map(lambda a: np.array(a, np.float64), r)
             return r, r
-        both = jax.tree.map(lambda *a: np.concatenate(a), ending.outputs, ending.random)
-        judged = jax.device_get(residuals(oracles, both, fresh, batch_size=batch_size))
-        judged = jax.tree.map(lambda a: np.array(a, np.float64), judged)
-        return jax.tree.map(lambda a: a[:count], judged), jax.tree.map(lambda a: a[count:], judged)
+        both = (ending.outputs, ending.random)
+        judged = residuals_of(oracles, both, fresh, batch_size=batch_size)
+        # Which may be changed below.
+        last, random = jax.tree.map(lambda a: np.require(a, np.float64, "W"), judged)
+        return last, random
 
     r, wide = evaluate()
     samples = None if oracles.finite_sum else sample_count(fresh, batch_size)
