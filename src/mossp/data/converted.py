@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 import numpy as np
-import scipy.sparse
+import scipy  # whose parts take long to import, and are where they are first used
 
 from mossp._base import folders
 from mossp._base.printing import shown

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
+import scipy  # whose parts take long to import, and are where they are first used
 
 from mossp.data.sparse import SparseRows, best_width, is_sparse, padded_length
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy  # whose parts take long to import, and are where they are first used
 
 LARGEST_INDEX = 10_000_000  # beyond this a damaged line is likelier than such a data set
 LONGEST_LINE = 64 * 2**20

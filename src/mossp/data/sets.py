@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy  # whose parts take long to import, and are where they are first used
 
 from mossp._base import folders
 from mossp.data.libsvm import DataError, binary_labels, read_libsvm

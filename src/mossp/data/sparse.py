@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.sparse
+import scipy  # whose parts take long to import, and are where they are first used
 from jax import lax
 from jax.custom_batching import custom_vmap
 

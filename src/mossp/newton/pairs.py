@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy  # whose parts take long to import, and are where they are first used
 
 MOST = 6 * 10**6  # pairs, 12 bytes each
 # To form P takes as long as so many matrices of all columns that are formed anew, each of which

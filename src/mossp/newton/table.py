@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
+import scipy  # whose parts take long to import, and are where they are first used
 
 from mossp._base.threads import limit
 from mossp.data.sparse import SparseRows

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import array_api_compat
-import array_api_compat.numpy as np
 import jax
 import jax.numpy as jnp
 import numpy
@@ -49,7 +48,7 @@ def aligned(v: AnyArray, *numbers: AnyArray) -> tuple[AnyArray, ...]:
     elif array_api_compat.is_array_api_obj(v):
         xp = array_api_compat.array_namespace(v)
     else:
-        xp = np
+        xp = numpy
     v = xp.asarray(v)
     if not xp.isdtype(v.dtype, "real floating"):
         v = xp.asarray(v, dtype=float)
