@@ -110,6 +110,17 @@ def test_an_expected_constraint_beside_it():
     assert result.success and np.mean(R @ result.x) < 0.1 + 1e-9
 
 
+@pytest.mark.parametrize("name", ("mossp-p", "mossp-r"))
+def test_residuals_fall_with_the_steps_and_reach_the_accuracy_without_tuning(name):
+    worst = {}
+    for K in (500, 8000):
+        found = [mossp.solve(problem(), START, method=name, steps=K, seed=s) for s in range(4)]
+        worst[K] = np.median([result.certificate.worst for result in found])
+    assert all(result.success and result.tol == 1e-2 for result in found)
+    assert all(is_critical(result.x, within=1e-2) for result in found)
+    assert worst[8000] < worst[500] / 3  # (log(K) / K)^{1/2} makes it 3.3
+
+
 @pytest.mark.parametrize("name", [m for m in METHODS if METHODS[m]().samples_concave])
 def test_methods_come_near_a_minimum(name):
     result = mossp.solve(problem(), START, method=name, steps=3000, tol=0.05)

@@ -22,6 +22,16 @@ sigma sqrt(mu / L): so mu falls as well, to K^{-1/2} / L where it is larger than
 strong penalty it is smaller from the start. An estimator that does not average (Plain) gets all
 of this from steps that shrink like alpha; one whose noise vanishes (SVRG, Full) needs none of it.
 
+The subgradients of a sampled concave part are as noisy as the gradients of f, and no difference of
+theirs vanishes. With s^2 the variance of d - v in one step, a direction of curvature l in which mu
+falls to mu_K by exp(-gamma) a step ends with
+
+    E ||u||^2 = s^2 (l mu_K / 2 + gamma / 4)
+
+With mu_K = K^{-1/2} / L the first term is much the larger one, and of the paper's order K^{-1/2}.
+With mu_K = 2 / (K L), which is taken, it is the smaller one: gamma = 2 log(K / 2) / K over the
+second half, and ||u|| falls like (log(K) / K)^{1/2}.
+
 Polyak momentum lags behind by 1 / alpha steps, while -g and the constraints act at once. Where
 these bend downwards by kappa, small motions obey x'' / mu + (alpha / mu - kappa) x' + ... = 0: they
 die out only if mu < alpha / kappa, of which half is taken.
@@ -52,11 +62,12 @@ from mossp.methods.penalty import NoPenalty, ScaledPenalty
 from mossp.oracles import Oracles
 from mossp.schedules import Schedule
 
-# Steps, as fractions of K, at which rho and mu are set: often while the iterates still travel.
+LAST = 2.0  # mu L K at the end, where x has the noise of subgradients of g
 QUIET = 0.5  # of the multipliers may be noise where constraints are sampled
 # Times that rho and mu may grow from one look to the next under a penalty on sampled constraints: a
 # mean of sharp sigmoids may be flat here and steep a step away, and noise takes x there.
 GROWTH = 4.0
+# Steps, as fractions of K, at which rho and mu are set: often while the iterates still travel.
 RETUNE_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 
 
@@ -149,7 +160,7 @@ def retune(
                 step = jnp.where(first, step, jnp.minimum(step, GROWTH * schedule.mu))
     mu_end = jnp.ones_like(L)
     if not method.momentum.vanishing:
-        mu_end = jnp.minimum(1.0, tuner.K**-0.5 / (L * step))
+        mu_end = jnp.minimum(1.0, quiet_step(oracles, method, tuner.K) / (L * step))
         if not method.momentum.averages:
             mu_end = jnp.minimum(mu_end, 200 / tuner.K)
         elif method.momentum.kind is Kind.POLYAK:
@@ -184,6 +195,11 @@ def penalty(
     rho = method.penalty.rho * L * unit
     same = ~first & (jnp.abs(jnp.log(rho / schedule.rho)) < jnp.log(2.0))
     return jnp.where(same, schedule.rho, rho), JJ
+
+
+def quiet_step(oracles: Oracles, method: Method, K: Any) -> Any:
+    """mu L at the end of K steps."""
+    return K**-0.5 if oracles.concave is None else LAST / K
 
 
 def noisy(oracles: Oracles, method: Method) -> bool:

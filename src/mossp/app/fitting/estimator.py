@@ -111,7 +111,9 @@ def estimator_of(
 def entry_names(features: Sequence[str], estimator: Any) -> tuple[str, ...]:
     """A name for every entry of x: coefficients, then intercepts."""
     classes = getattr(estimator, "classes_", ())
-    each = (*features, *(["intercept"] if estimator.fit_intercept else []))
+    # Without this parameter, as for a partial AUC, x has none: it is set after the solve.
+    solved = estimator.get_params().get("fit_intercept", False)
+    each = (*features, *(["intercept"] if solved else []))
     if len(classes) <= 2:
         return each
     return tuple(f"{name} [{c}]" for name in each for c in classes)

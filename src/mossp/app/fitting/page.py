@@ -16,6 +16,7 @@ from mossp.app.terminal import choices
 from mossp.report import Extra, numbers, write_page
 from mossp.report.figures import BLUE, GREY, ORANGE, as_inline_svg, plain
 from mossp.result import Status
+from mossp.sklearn import PartialAUCClassifier, PUClassifier
 from mossp.sklearn.choosing import BEST, BIC, ONE_ERROR
 from mossp.sklearn.inference import shown_p
 from mossp.sklearn.paths import regularization_path
@@ -78,8 +79,10 @@ def asked_part(fitted: Fitted) -> Extra:
 
 
 def has_strength(fitted: Fitted) -> bool:
-    """Whether there is a path of strengths to show."""
-    return fitted.estimator.regularizer != "none" and fitted.estimator.max_features is None
+    """Whether there is a path of strengths to show: paths are of a loss of true labels."""
+    other = isinstance(fitted.estimator, (PUClassifier, PartialAUCClassifier))
+    fixed = fitted.estimator.regularizer == "none" or fitted.estimator.max_features is not None
+    return not (other or fixed)
 
 
 def rates_met(fitted: Fitted) -> bool:
