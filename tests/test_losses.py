@@ -449,3 +449,28 @@ def test_an_offset_is_a_column_whose_coefficient_is_one(loss):
     with pytest.raises(ValueError, match="shape of the predictions"):
         model.check((A, b, w, o[:-1]), {"coef": x})
     assert model != LinearModel(loss)
+
+
+@pytest.mark.parametrize("loss", [logistic, squared], ids=lambda loss: type(loss).__name__)
+def test_rows_on_the_host_are_those_of_jax(loss):
+    """Also where exp overflows."""
+    z = np.array([-800.0, -40.0, -3.0, -1e-9, 0.0, 0.5, 7.0, 40.0, 800.0])
+    b = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0, 1.0, 1.0, -1.0])
+    found = loss.on_host(z, b)
+    if not isinstance(loss, Logistic):
+        assert found is None  # JAX is asked
+        return
+    with jax.enable_x64(True):
+        slopes = jax.grad(lambda z: jnp.sum(loss.rows(z, b)))
+        np.testing.assert_allclose(found.values, loss.rows(z, b), rtol=1e-14, atol=1e-300)
+        np.testing.assert_allclose(found.slopes, slopes(z), rtol=1e-14, atol=1e-300)
+        curvatures = jax.jvp(slopes, (z,), (np.ones_like(z),))[1]
+        np.testing.assert_allclose(found.curvatures, curvatures, rtol=1e-12, atol=1e-15)
+
+
+def test_a_class_of_its_own_has_no_rows_on_the_host():
+    class Steeper(Logistic):
+        def rows(self, prediction, b):
+            return 2 * super().rows(prediction, b)
+
+    assert Steeper().on_host(np.zeros(2), np.ones(2)) is None

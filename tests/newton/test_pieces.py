@@ -67,3 +67,30 @@ def test_no_curvature_or_more_than_numbers_hold_is_left_to_others(curvature):
         pieces.minimum(reg, np.ones(2), np.ones(2), M, one, np.ones((1, 2)), -one, one, 0 * one)
         is None
     )
+
+
+def test_a_model_that_is_nearly_singular_is_led_to_its_minimum():
+    """Columns of 0 and 1 that add up to the last one, as those of a category beside an intercept.
+
+    Steps from far away meet a wrong sign wherever they go; the value is that of coordinate descent.
+    """
+    own, n = np.random.default_rng(0), 24
+    A = np.zeros((200, n + 1))
+    A[np.arange(200), own.integers(0, n, 200)] = 1.0
+    A[:, -1] = 1.0
+    M = A.T @ A / 200 + 1e-12 * np.eye(n + 1)
+    w, lam = -A.T @ (A @ own.standard_normal(n + 1)) / 200, 1e-3
+    reg, none = jax.tree.map(np.asarray, mossp.L1(lam)), np.zeros(0)
+    x = own.standard_normal(n + 1)
+    found = pieces.minimum(reg, x, w, M, none, np.zeros((0, n + 1)), none, none, none)
+    assert found is not None
+
+    def value(y):
+        return w @ (y - x) + (y - x) @ M @ (y - x) / 2 + lam * np.abs(y).sum()
+
+    y = x.copy()
+    for _ in range(4000):
+        for j in range(n + 1):
+            v = y[j] - (w + M @ (y - x))[j] / M[j, j]
+            y[j] = np.sign(v) * max(abs(v) - lam / M[j, j], 0.0)
+    assert value(found[0]) <= value(y) + 1e-6 * (value(x) - value(y))

@@ -40,8 +40,11 @@ RAISES, RAISE, LEFT, FAINT = 8, 4.0, 0.1, 1e-2
 # is rounding of models.
 PUSHED, ROUNDING = 0.1, 1e-6
 HALF, RESOLVED = 0.5, 1e-9  # of the residual; of F, that it may rise where the residual halves
+ROUGH = 0.05  # of what a model falls by: the rest is not worth another round of its minimisation
 FURTHEST = 64  # times a step that a model was right about
-TRUSTED = 1e-3  # kappa: from here on the curvature of the Lagrangian itself is tried first
+# kappa: from here on the curvature of the Lagrangian itself is tried first; from IDENTIFIES on if
+# there is an h, of whose pieces Newton's own step knows nothing.
+TRUSTED, IDENTIFIES = 1e-3, 0.1
 # Of the promised decrease that nu times the bend of constraints may be, without a correction.
 CURVED = 0.1
 # nu is lowered LOWERINGS times at most where it is TOO_LARGE times a multiplier: the penalty would
@@ -70,6 +73,7 @@ class Model(NamedTuple):
     w: np.ndarray
     M: np.ndarray
     c: np.ndarray
+    part: float = 0.0  # of what a model falls by, that is not worth another round
 
     def violated(self, x: np.ndarray) -> float:
         c = self.c + self.at.J @ (x - self.at.x)
@@ -90,12 +94,13 @@ def confined_step(search: Search, reach: Reach, at: Evaluation) -> Evaluation | 
     """The first pair at the minimum of a model that lowers the exact penalty as it should."""
     q, w = at.q, at.gradient - at.s_g
     lower_penalty(search, reach, at)
-    trial = trusted_step(search, reach, at, w) if reach.kappa <= TRUSTED else None
+    trusted = TRUSTED if is_smooth(search.kkt.regularizer, at.x) else IDENTIFIES
+    trial = trusted_step(search, reach, at, w) if reach.kappa <= trusted else None
     if trial is not None:
         return trial
     for _ in range(TRIES):
         search.meter.check()
-        model = Model(at, w, matrix(search, at, q, reach.kappa), at.c)
+        model = Model(at, w, matrix(search, at, q, reach.kappa), at.c, ROUGH)
         if not np.isfinite(model.M).all():
             return None
         found = steered(search, model, q)
@@ -212,7 +217,9 @@ def minimum_of(search: Search, model: Model, q: np.ndarray) -> Minimum:
             return Minimum(at.x + d, q)
     elif len(model.c) <= proximal.FEW_CONSTRAINTS:
         upper = np.full(len(lower), nu)
-        found = pieces.minimum(reg, at.x, model.w, model.M, model.c, at.J, lower, upper, q)
+        found = pieces.minimum(
+            reg, at.x, model.w, model.M, model.c, at.J, lower, upper, q, model.part
+        )
         if found is not None:
             return Minimum(*found)
     dtype, lengths = search.kkt.dtype, np.linalg.norm(at.J, axis=1)
