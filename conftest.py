@@ -8,27 +8,19 @@ import os
 import sys
 from pathlib import Path
 
-# Most of a test's time is compilation. Many tests compile the same program, in several processes:
-# it is kept from the first time on; and costly optimisations are left to the benchmarks.
-# MOSSP_TEST_OPTIMIZED=1 compiles as users do, with all of them: `make test-optimized`.
-if not os.environ.get("MOSSP_TEST_OPTIMIZED"):
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    # Without these, programs run somewhat slower and are compiled in half the time; in one piece,
-    # a small one takes a tenth less of the processors.
-    os.environ.setdefault(
-        "XLA_FLAGS",
-        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
-    )
+from tests import compiling
+
+# MOSSP_TEST_OPTIMIZED=1 compiles as users do, with all optimisations: `make test-optimized`.
+CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
+QUICK = {} if os.environ.get("MOSSP_TEST_OPTIMIZED") else compiling.QUICKLY
+for setting, value in (QUICK | compiling.kept_in(str(CACHE))).items():
+    os.environ.setdefault(setting, value)
+os.environ["MOSSP_CACHE"] = "off"  # nothing is left in the user's folder
 # There is a worker for every core: threads of BLAS beside it would only wait for one another.
 for threads in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 # Problems take turns here as nowhere else.
 os.environ.setdefault("MOSSP_PROGRAMS", "600")
-CACHE = Path(__file__).parent / ".pytest_cache" / "compiled"
-os.environ["MOSSP_CACHE"] = "off"  # nothing is left in the user's folder
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 # MOSSP_TYPECHECK=1: shapes in the signatures of these modules are verified at every call. They see
 # arrays only; arguments of users, which may be wrong, are validated elsewhere.

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests import compiling
+
 ROOT = Path(__file__).resolve().parents[2]
 GIGABYTE = 2**30
 
@@ -27,14 +29,8 @@ Report = dict[str, Any]
 def environment(**more: str) -> dict[str, str]:
     """Of a child: this package can be imported, and compiled programs are kept."""
     paths = [str(ROOT), *(path for path in sys.path if path)]
-    programs = {
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
-        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".pytest_cache" / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-    return {**programs, **os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
+    kept = compiling.kept_in(str(ROOT / ".pytest_cache" / "compiled"))
+    return {**compiling.QUICKLY, **kept, **os.environ, "PYTHONPATH": os.pathsep.join(paths), **more}
 
 
 def limit_memory(most: int) -> None:

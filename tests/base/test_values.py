@@ -207,6 +207,7 @@ RETURNED = {
 }
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", RETURNED)
 def test_what_a_function_may_not_return_is_said(name):
     value = RETURNED[name]
@@ -219,6 +220,7 @@ def test_what_a_function_may_not_return_is_said(name):
         assert "Tracer" not in str(error.value) and "attribute" not in str(error.value)
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("returned, words", [(None, "NoneType"), ((1.0, 2.0), "tuple")])
 def test_a_loss_returns_one_number(returned, words):
     with pytest.raises(ValueError, match=f"one real number, .* but it returns {words}"):
