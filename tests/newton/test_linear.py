@@ -153,22 +153,6 @@ def test_problems_that_differ_in_h_and_g_share_what_is_known_of_f(monkeypatch):
     assert len(passes) == 2
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-def test_the_norm_at_a_point_nearby_takes_fewer_products(sparse, monkeypatch):
-    kkt, x, _ = linear("logistic", sparse, "plain")
-    counts = []
-    products = Hessian.products
-    monkeypatch.setattr(
-        Hessian, "products", lambda self, at, E: (counts.append(1), products(self, at, E))[1]
-    )
-    for point in (x, x + 0.05):
-        at, counts[:] = kkt.evaluate(point, np.zeros(0), 1.0), []
-        found = Hessian(kkt, Meter()).norm(at)
-        norm = np.linalg.norm(kkt.linear.block(at.x, np.arange(n)), 2)
-        assert 0.5 * norm < found <= norm * (1 + 1e-9)
-    assert len(counts) == hessian.MORE_POWERS < hessian.POWERS
-
-
 def test_single_precision_is_worked_in_where_it_is_asked_for():
     with jax.enable_x64(False):
         kkt, x, f = linear("softmax", True, FORMS[1], np.float32)

@@ -81,7 +81,7 @@ def counts():
 
 def test_two_fits_of_a_search_compile_and_hardly_any_other(counts):
     """One for the 96 rows of a fold, one for all 120; a small program may come in later."""
-    assert len(counts) == 51 and counts[0] > 1 and counts[-1] > 1
+    assert len(counts) == 51 and counts[0] >= 1 and counts[-1] >= 1
     assert counts[1:-1].sum() <= 1
 
 

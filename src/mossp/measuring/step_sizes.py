@@ -64,9 +64,6 @@ from mossp.schedules import Schedule
 
 LAST = 2.0  # mu L K at the end, where x has the noise of subgradients of g
 QUIET = 0.5  # of the multipliers may be noise where constraints are sampled
-# Times that rho and mu may grow from one look to the next under a penalty on sampled constraints: a
-# mean of sharp sigmoids may be flat here and steep a step away, and noise takes x there.
-GROWTH = 4.0
 # Steps, as fractions of K, at which rho and mu are set: often while the iterates still travel.
 RETUNE_AT = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 
@@ -154,10 +151,7 @@ def retune(
                 alpha = schedule.at(tuner.k).alpha if averages else jnp.ones_like(L)
                 noise = tracked_noise(oracles, x, alpha, batch_size)
                 rho = quiet_enough(rho, lam, noise, L / JJ)
-                rho = jnp.where(first, rho, jnp.minimum(rho, GROWTH * schedule.rho))
             step = 1 / (L + JACOBIAN_MARGIN * rho * JJ + jnp.maximum(rho * penalty_bend - bend, 0))
-            if noisy(oracles, method):
-                step = jnp.where(first, step, jnp.minimum(step, GROWTH * schedule.mu))
     mu_end = jnp.ones_like(L)
     if not method.momentum.vanishing:
         mu_end = jnp.minimum(1.0, quiet_step(oracles, method, tuner.K) / (L * step))

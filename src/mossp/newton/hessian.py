@@ -42,7 +42,6 @@ COLUMNS, FEWEST_COLUMNS = 256, 32
 SECANT = 1e-8
 AT_ONCE = 2**23  # numbers in vectors of the length of x that are formed side by side
 POWERS = 6  # of H, for its norm: a length of steps follows from it, for which half will do
-MORE_POWERS = 2  # from the direction that these have led to at another point
 TINY = 1e-300  # in place of 0 in a denominator
 
 
@@ -108,13 +107,10 @@ class Hessian:
         n = len(at.x)
         rng = keys.generator(0, keys.Purpose.POLISH)
         if self.linear is not None:
-            e, L, powers = rng.standard_normal((1, n)), 0.0, POWERS
-            if self.linear.steepest is not None:  # at another point: H has changed little along it
-                e, powers = self.linear.steepest, MORE_POWERS
-            for _ in range(powers):
+            e, L = rng.standard_normal((1, n)), 0.0
+            for _ in range(POWERS):
                 e = self.products(at, e / max(float(np.linalg.norm(e)), TINY))
                 L = max(L, float(np.linalg.norm(e)))
-            self.linear.steepest = e if 0 < L < np.inf else None
             return L
         E = np.linalg.qr(rng.standard_normal((n, min(FEWEST_COLUMNS, n))))[0].T
         return float(np.linalg.norm(self.products(at, E), 2))

@@ -49,7 +49,6 @@ class LinearLoss:
         self.outputs = outputs  # None: predictions are numbers, not vectors
         self.programs = programs
         self.made_from: Any = None
-        self.steepest: np.ndarray | None = None  # a direction of much curvature, as a row
         self.N, self.C = len(w), outputs or 1
         self.known: At | None = None
         self.curved: tuple[bytes, np.ndarray] | None = None

@@ -78,7 +78,6 @@ class LinearMean:
         self.counts = np.pad(counts, (0, padded - self.rows))
         self.known: At | None = None
         self.curved: tuple[bytes, bytes, np.ndarray] | None = None
-        self.steepest: np.ndarray | None = None  # a direction of much curvature, as a row
 
     # The mean -------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class Point(NamedTuple):
     violation: float
 
 
+@np.errstate(over="ignore", invalid="ignore")  # x may be most of the way there
 def leads_to_infinity(
     oracles: Oracles, x: AnyVector, q: AnyVector, tol: float, meter: Meter | None = None
 ) -> bool:
