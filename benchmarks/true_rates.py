@@ -158,7 +158,7 @@ def slack_of(model, bounds, excess: np.ndarray, decided: np.ndarray) -> float:
     multipliers = model.certificate_.multipliers.get("inequality")
     if multipliers is None:  # the fit without rates met them
         return 0.0
-    active = np.ravel(multipliers["rates"]) > 1e-8
+    active = np.array(list(multipliers["rates"].values())) > 1e-8  # by their texts
     allowed = bounds.grains(decided) + SPARE
     return float(np.max(-excess[active] / allowed[active], initial=0.0))
 
