@@ -5,6 +5,7 @@ selection       |selection of A - selection of B| <= 0.02, by sigmoid(margin / 0
 Neyman-Pearson  the loss of class 1 with 1e-3 (||x||_1 - ||x||_2), the mean of sigmoid(margin / 0.5)
                 over class 0 at most 0.1; with a column of ones
 
+Where all rows are at hand a peer's run, of those that are tuned too, has ten times as long as ours.
 Logistic loss on unit rows from x = 0; groups A and B are the rows in which column 71 or 72 (counted
 from 0) is not 0. fairlearn bounds the true selection rates of a mixture of classifiers: its
 objective and violation are the mixture's means, no KKT point is meant, and it is deterministic.
@@ -31,7 +32,7 @@ COLUMNS = 71, 72
 BOUNDS = {"loss": 0.005, "selection": 0.02}
 FALSE_ALARMS = 0.1
 LAM = 1e-3
-SECONDS = 2.0  # of a peer's run, or as long as ours takes
+SECONDS, TIMES = 2.0, 10.0  # of a peer's run: at least, and in units of what ours takes
 BY_SAMPLES = (
     OURS,
     Peer("mossp, values counted", "ours", "ours", ("auto", "values")),
@@ -76,7 +77,7 @@ def run(asked: Asked) -> Outcome:
         return [*tried, FAIRLEARN] if problem.name == "a9a, selection" else tried
 
     def job(problem: Statement, ours: float) -> Job:
-        return asked.job(max(SECONDS, ours) if np.isfinite(ours) else SECONDS)
+        return asked.job(max(SECONDS, TIMES * ours) if np.isfinite(ours) else SECONDS)
 
     def by_samples(problem: Statement, _: float) -> Job:
         return asked.job(asked.limit, samples=asked.samples // 10 if asked.quick else asked.samples)
