@@ -17,12 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp._base import keys
+from mossp._base.code import Code, Function
+from mossp._base.forms import described, digest
 from mossp._base.module import Module
 from mossp._base.printing import short, warn
 from mossp._base.programs import ProgramSet
 from mossp._base.structure import with_dtype
 from mossp._base.surroundings import refuse_tracers
-from mossp._base.tracing import Code, Function, Probed, described, digest, probe, trace
+from mossp._base.tracing import Probed, probe, trace
 from mossp._base.types import AnyArray, AnyNumber, AnyVector, DType, PyTree
 from mossp.data import PROBED_SIZES
 from mossp.regularizers import Regularizer

@@ -22,13 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from mossp._base.code import Code, Function
 from mossp._base.differences import difference_step
 from mossp._base.module import Module
 from mossp._base.power import spectral_norm
 from mossp._base.printing import quoted
 from mossp._base.programs import ProgramSet
 from mossp._base.structure import Part, Structure
-from mossp._base.tracing import Code, Function, same_bits
+from mossp._base.tracing import same_bits
 from mossp._base.types import (
     AnyArray,
     AnyNumber,

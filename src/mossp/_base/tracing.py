@@ -2,27 +2,17 @@
 
 JAX caches programs by the identity of a function. A global, an attribute or a list that it reads
 may change, and JAX does not notice. So every solve traces the user's functions anew (a millisecond
-or two each), and what was traced is what tells programs apart:
-
-    Code      what a function computes: the equations of its jaxpr, without the numbers in them
-    Function  the code together with its numbers, which are arguments of the compiled programs:
-              `lambda x: x @ x - 1.0` and `lambda x: x @ x - 2.0` share one program
+or two each), and what was traced is what tells programs apart (`_base.forms`).
 
 The number of rows of a batch enters a jaxpr as well (a mean divides by it). A number counts as the
-user's own where it is the same at two batch sizes; what differs, stays in the code. What is called
-inside but is opaque to tracing keeps its identity: callbacks into Python, and a user's own
-`@jax.jit`, which JAX caches inside.
+user's own where it is the same at two batch sizes; what differs, stays in the code (`_base.code`).
+What is called inside but is opaque to tracing keeps its identity: callbacks into Python, and a
+user's own `@jax.jit`, which JAX caches inside.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import os
-import types
-import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -31,24 +21,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from mossp._base.forms import (
+    LIBRARIES,
+    WITH_OWN_RULES,
+    AnyJaxpr,
+    Equation,
+    Form,
+    described,
+    form_of,
+    is_number,
+)
 from mossp._base.printing import shown
 from mossp._base.types import AnyArray, PyTree
 
-Form = tuple[Hashable, ...]  # what tells programs apart
 Numbers = tuple[AnyArray, ...]
-Atom = Any  # an operand of an equation: a variable, or a number that was written into the code
-Equation = Any
-AnyJaxpr = Any
 
 # Beyond so many scalars they stay in the code: each is an operation of its own in the program.
 MOST_SCALARS = 64
-# Rules of differentiation are no part of a jaxpr: derivatives of such functions are traced as well.
-WITH_OWN_RULES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
-
-
-# Where JAX and this library lie: their own rules do not change while a process lives.
-FOLDERS = (Path(jax.__file__).parent, Path(__file__).parents[1])
-LIBRARIES = tuple(f" at {folder}{os.sep}" for folder in FOLDERS)
 
 
 class Trace(NamedTuple):
@@ -116,115 +105,6 @@ def trace(function: Callable[..., PyTree], *args: PyTree, kept: Kept | None = No
         if is_number(atom)
     ]
     return Trace(closed, out[-1], form_of(closed.jaxpr, open_=True), (*constants, *scalars))
-
-
-def is_number(atom: Atom) -> bool:
-    """Whether an operand of an equation is a real number that was written into the code."""
-    aval = atom.aval
-    return isinstance(atom, core.Literal) and np.issubdtype(aval.dtype, np.floating)
-
-
-def form_of(jaxpr: AnyJaxpr, open_: bool = False) -> Form:
-    """The equations as a value that compares equal where they compute the same.
-
-    `open_`: real numbers in it are left out.
-    """
-    order: dict[Atom, int] = {}
-
-    def name(atom: Atom) -> Hashable:
-        if isinstance(atom, core.Literal):
-            return "number" if open_ and is_number(atom) else described(atom.val)
-        return order.setdefault(atom, len(order))
-
-    def typed(atoms: Iterable[Atom]) -> Form:
-        return tuple((name(a), str(a.aval)) for a in atoms)
-
-    inputs = typed([*jaxpr.constvars, *jaxpr.invars])
-    equations = tuple(
-        (eqn.primitive.name, typed(eqn.invars), params_of(eqn), typed(eqn.outvars))
-        for eqn in jaxpr.eqns
-    )
-    return (inputs, equations, typed(jaxpr.outvars))
-
-
-def params_of(eqn: Equation) -> Form:
-    plain = (core.ClosedJaxpr, core.Jaxpr, bool, int, str, tuple, type(None))
-
-    def shown(key: str, value: object) -> Hashable:
-        """A rule of differentiation is a new object at every trace: derivatives show what it is."""
-        inner = type(value).__name__ == "WrappedFun"  # what a rule is inside of JAX
-        rule = eqn.primitive.name in WITH_OWN_RULES and not isinstance(value, plain)
-        return key if inner or rule else described(value)
-
-    return tuple((key, shown(key, value)) for key, value in sorted(eqn.params.items()))
-
-
-def described(value: object) -> Hashable:
-    """A value that can be compared: by content where there is one, else by identity."""
-    if isinstance(value, core.ClosedJaxpr):
-        return (form_of(value.jaxpr), tuple(map(described, value.consts)))
-    if isinstance(value, core.Jaxpr):
-        return form_of(value)
-    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        return digest(value)
-    if isinstance(value, (tuple, list)):
-        return tuple(map(described, value))
-    if isinstance(value, dict):
-        return tuple((described(k), described(v)) for k, v in value.items())
-    if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
-        return held_by(value)
-    if type(value) is float:
-        return (float, repr(value))  # NaN is equal to itself here, and -0.0 not to 0.0
-    try:
-        hash(value)
-    except TypeError:
-        return repr(value)
-    return value
-
-
-class Same:
-    """An object that is equal to itself alone."""
-
-    def __init__(self, thing: object) -> None:
-        self.thing = thing
-
-    def __hash__(self) -> int:
-        return id(self.thing)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.thing is other.thing
-
-
-def held_by(value: object) -> Hashable:
-    """A callback into Python: the same code with the very same objects in it.
-
-    JAX wraps it in new functions at every trace.
-    """
-    if isinstance(value, types.FunctionType):
-        cells = tuple(held_by(unwrapped(value, cell)) for cell in value.__closure__ or ())
-        return (value.__code__, cells, held_by(value.__defaults__), Same(value.__globals__))
-    if isinstance(value, types.MethodType):
-        return (held_by(value.__func__), Same(value.__self__))
-    if isinstance(value, functools.partial):
-        return (held_by(value.func), held_by(value.args), held_by(tuple(value.keywords.items())))
-    if isinstance(value, tuple):
-        return tuple(map(held_by, value))
-    if isinstance(value, jax.core.Tracer):  # of this very trace
-        return str(jax.typeof(value))
-    plain = value is None or isinstance(value, (bool, int, str, jax.tree_util.PyTreeDef))
-    return value if plain else Same(value)
-
-
-def unwrapped(function: types.FunctionType, cell: types.CellType) -> object:
-    """What a function holds; a dict of JAX's own, made anew for every wrapper, by its contents."""
-    held, ours = cell.cell_contents, function.__code__.co_filename.startswith(LIBRARIES[0][4:])
-    return tuple(held.items()) if ours and isinstance(held, dict) else held
-
-
-def digest(array: AnyArray) -> Form:
-    """An array by its bytes."""
-    a = np.ascontiguousarray(array)
-    return (a.dtype.str, a.shape, hashlib.sha256(a.tobytes()).digest())
 
 
 def inner_jaxprs(jaxpr: AnyJaxpr) -> Iterator[AnyJaxpr]:
@@ -340,83 +220,6 @@ def is_returnable(leaf: object) -> bool:
     if isinstance(leaf, (np.ndarray, np.generic)):
         return leaf.dtype.kind == "b" or jnp.issubdtype(leaf.dtype, np.number)
     return isinstance(leaf, (bool, int, float, complex, jax.Array))
-
-
-class Code:
-    """What a function of a problem computes, whatever its numbers.
-
-    It remembers what it traced, so that a run sees one function from its beginning to its end.
-    """
-
-    def __init__(self, probed: Probed, programs: Hashable, part: str) -> None:
-        self.probed, self.programs, self.part = probed, programs, part
-        self.traces: dict[Hashable, Trace] = {}
-        self.inlined = False  # whether some batch size has numbers at other places than the probes
-
-    def at(self, leaves: list[AnyArray], treedef: jax.tree_util.PyTreeDef) -> Trace:
-        """The trace for arguments of these shapes."""
-        kinds = tuple(leaf if isinstance(leaf, int) else jax.typeof(leaf) for leaf in leaves)
-        key = (treedef, kinds)
-        if key not in self.traces:
-            shapes = [
-                kind if isinstance(kind, int) else jax.ShapeDtypeStruct(kind.shape, kind.dtype)
-                for kind in kinds
-            ]
-            args, kept = jax.tree.unflatten(treedef, shapes), self.probed.kept
-            self.traces[key] = trace(self.probed.function, *args, kept=kept)
-        return self.traces[key]
-
-    def evaluate(self, numbers: Numbers, *args: PyTree) -> PyTree:
-        leaves, treedef = jax.tree.flatten(args)
-        traced = self.at(leaves, treedef)
-        values, probed = list(traced.numbers), self.probed
-        first, places = probed.traces[0].numbers, probed.hoisted
-        if len(values) == len(first) and all(same_bits(values[i], first[i]) for i in places):
-            for i, number in zip(places, numbers, strict=True):
-                values[i] = number
-        else:
-            self.inlined |= bool(places)
-        return traced.evaluate(values, [leaf for leaf in leaves if not isinstance(leaf, int)])
-
-
-class Name:
-    """What JAX remembers of a function: its part (loss, constraint, ...) in a set of programs.
-
-    Two functions of the same name are the same program. JAX remembers for long, and so a name does
-    not keep the code alive, with all that the user's function holds.
-    """
-
-    def __init__(self, code: Code) -> None:
-        self.programs, self.part, self.code = code.programs, code.part, weakref.ref(code)
-
-    def __hash__(self) -> int:
-        return hash((id(self.programs), self.part))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Name) and (
-            self.programs is other.programs and self.part == other.part
-        )
-
-
-@jax.tree_util.register_pytree_node_class
-class Function:
-    """A user's function as an argument of compiled programs: its arrays and numbers are leaves."""
-
-    def __init__(self, arrays: PyTree, numbers: Numbers, code: Code | None) -> None:
-        self.arrays = arrays  # of a module or a Partial
-        self.numbers, self.code = numbers, code
-
-    def __call__(self, *args: PyTree) -> PyTree:
-        assert self.code is not None, "the problem that this function belongs to is gone"
-        return self.code.evaluate(self.numbers, self.arrays, *args)
-
-    def tree_flatten(self) -> tuple[tuple[PyTree, Numbers], Name | None]:
-        return (self.arrays, self.numbers), None if self.code is None else Name(self.code)
-
-    @classmethod
-    def tree_unflatten(cls, name: Name | None, leaves: tuple[PyTree, Numbers]) -> Function:
-        arrays, numbers = leaves
-        return cls(arrays, numbers, None if name is None else name.code())
 
 
 def hoisted(probes: tuple[Trace, ...]) -> tuple[int, ...]:
