@@ -21,7 +21,7 @@ import numpy as np
 from mossp._base import disk
 from mossp._base.programs import ProgramSet
 from mossp._base.types import PyTree
-from mossp.losses import HostRows, Loss, Predictive
+from mossp.losses.base import HostRows, Loss, Predictive
 from mossp.newton.table import Table, table
 from mossp.oracles import Oracles
 

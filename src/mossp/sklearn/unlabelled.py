@@ -42,6 +42,7 @@ from mossp import losses
 from mossp._base.module import Module
 from mossp._base.types import Array, Batch, Number, Predictions, PyTree, RowLosses, Targets
 from mossp.losses import Predictive
+from mossp.losses.classification import softplus
 
 
 class PositiveLikelihood(Predictive):
@@ -75,7 +76,7 @@ class PositiveLikelihood(Predictive):
         return cls(float(np.log1p(r)), float(np.log1p(r)), 0.0)
 
     def rows(self, prediction: Predictions, b: Targets) -> RowLosses:
-        s, m = losses.softplus, prediction
+        s, m = softplus, prediction
         labelled = s(m + self.labelled) - m
         return jnp.where(b > 0, labelled, s(m + self.first) - s(m + self.second))
 
