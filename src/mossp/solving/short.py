@@ -75,13 +75,16 @@ def descended(p: Prepared, begin: State) -> State:
         if told_to_end(p, state, descent.steps, seen):
             return state
         if not goes_on or state.record.levels_off(LEVEL):
-            before = done.gradients
+            before, first_mu = done.gradients, descent.first_mu
+            del at
+            if not goes_on:
+                del descent  # several vectors, which may be long, while others are made
             done = p.polishing.attempt(done._replace(tried=-1), 0, point, np.zeros(1, bool))
             spent += done.gradients - before
             state = state._replace(attempts=done)
             if p.polishing.all_found(done, np.zeros(1, bool)):
-                first_mu = descent.first_mu
-                del descent, at  # several vectors, which may be long
+                if goes_on:
+                    del descent
                 done = from_second_start(p, done, first_mu)
                 if steps_are_dear(p.oracles) or done.candidate is None:
                     return state._replace(attempts=done, ended=Ended.SOLVED)
