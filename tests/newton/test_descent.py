@@ -95,6 +95,29 @@ def test_the_penalty_falls_and_the_end_is_nearly_stationary(loss):
     assert descent.meter.gradients % 80 == 0 and descent.meter.gradients >= 80 * descent.steps
 
 
+def test_steps_end_where_newtons_method_has_less_to_do():
+    x = np.full(n, n**-0.5)
+    with jax.enable_x64(True):
+        descent = descent_of(mossp.losses.logistic, x)
+        assert not descent.go_on(512) and 2 < descent.steps < 64
+        last = descent.at
+        assert descent._step() and not np.array_equal(descent.at.x, last.x)  # it was no dead end
+        answer = mossp.solve(problem(mossp.losses.logistic), x)
+    assert abs(descent.at.F - last.F) <= 1e-5 * abs(last.F - descent.begin)
+    assert answer.success and np.array_equal(np.sign(last.x), np.sign(answer.x))
+
+
+def test_a_second_descent_ends_as_soon_as_it_is_known_where_it_leads():
+    x, seen = np.full(n, n**-0.5), []
+    with jax.enable_x64(True):
+        first = descent_of(mossp.losses.logistic, x)
+        first.go_on(4)
+        second = Descent(first.kkt, Meter(), x, first_mu=first.first_mu)
+        second.settle(lambda x: seen.append(x) or len(seen) == 2)
+    assert second.steps == len(seen) == 2
+    assert first.meter.gradients - 2 * 80 == second.meter.gradients + 80  # its length was known
+
+
 def test_both_ways_to_evaluate_agree():
     x = RNG.normal(size=n)
     with jax.enable_x64(True):

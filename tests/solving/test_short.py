@@ -151,7 +151,7 @@ def test_a_second_start_leads_below_the_first(monkeypatch):
     problem = mossp.Problem(mossp.losses.logistic, (A, b), mossp.MCP(0.02, 3.0), equality=sphere)
     starts = rng.normal(size=(2, 8))
     both = [mossp.solve(problem, x0) for x0 in starts]
-    monkeypatch.setattr(short, "from_second_start", lambda p, done: done)
+    monkeypatch.setattr(short, "from_second_start", lambda p, done, first_mu: done)
     first = [mossp.solve(problem, x0) for x0 in starts]
     assert all(r.success for r in (*both, *first))
     assert all(r.fun < one.fun - 1e-4 for r, one in zip(both, first, strict=True))

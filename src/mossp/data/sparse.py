@@ -7,6 +7,7 @@ so that one long row costs its own length, not N times it.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import equinox as eqx
@@ -25,8 +26,8 @@ WASTE = 1.25
 
 
 def is_sparse(matrix: Any) -> bool:
-    """Whether it is a matrix of scipy.sparse."""
-    return bool(scipy.sparse.issparse(matrix))
+    """Whether it is a matrix of scipy.sparse, which is a long import: before it there is none."""
+    return "scipy.sparse" in sys.modules and bool(scipy.sparse.issparse(matrix))
 
 
 def padded_length(N: int) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import scipy  # whose parts take long to import, and are where they are first used
 
 from mossp._base.printing import counted
 from mossp._base.types import PyTree
@@ -15,6 +14,7 @@ from mossp._base.validation import hides_entries
 from mossp.data.finite import Finite
 from mossp.data.protocol import Source
 from mossp.data.sources import NoData
+from mossp.data.sparse import is_sparse
 
 
 def as_source(data: Any, check: Callable[[PyTree], None]) -> Source:
@@ -34,12 +34,12 @@ def as_source(data: Any, check: Callable[[PyTree], None]) -> Source:
 
 def checked_rows(data: PyTree) -> tuple[PyTree, int]:
     """NumPy arrays and scipy.sparse matrices with a common number of finite rows."""
-    leaves, treedef = jax.tree.flatten(data, is_leaf=scipy.sparse.issparse)
+    leaves, treedef = jax.tree.flatten(data, is_leaf=is_sparse)
     if not leaves:
         raise ValueError("data is empty: give arrays with one row a sample, or None.")
     arrays = []
     for leaf in leaves:
-        sparse = scipy.sparse.issparse(leaf)
+        sparse = is_sparse(leaf)
         if hides_entries(leaf):
             raise ValueError(
                 "data has masked entries, which are missing values: remove or impute these rows "

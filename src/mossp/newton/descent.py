@@ -38,6 +38,9 @@ ROUNDING = 1e-13  # of F: a rise by less is none
 # not exceed for it to have settled.
 MARKS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 LEVEL = 0.02
+# The part of all of its change by which F changes in a step, signs as before, where Newton's method
+# has less to do than further steps: F has settled sooner than the marks would see.
+ENDED = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,11 +94,15 @@ def settled(first: float, before: float, now: float) -> bool:
 
 
 class Descent:
-    """Steps from x on; `at` is where they have led to."""
+    """Steps from x on; `at` is where they have led to, `first_mu` the length of the first.
+
+    That of an earlier descent on the same f need not be found again.
+    """
 
     def __init__(
-        self, kkt: KKT, meter: Meter, x: np.ndarray, regularizer: Regularizer | None = None
-    ) -> None:
+        self, kkt: KKT, meter: Meter, x: np.ndarray, regularizer: Regularizer | None = None,
+        first_mu: float = 0.0,
+    ) -> None:  # fmt: skip
         self.kkt, self.meter, self.penalty = kkt, meter, ExactPenalty()
         self.regularizer: Any = kkt.regularizer if regularizer is None else regularizer
         self.steps = 0
@@ -104,22 +111,24 @@ class Descent:
         x = np.asarray(x, np.float64)
         reg = self.regularizer
         self.at = evaluated(kkt, x if reg.finite else into_domain(reg, x), reg)
-        self.mu = 0.0
+        self.begin, self.first_mu, self.mu = self.at.F, first_mu, first_mu
 
     def settle(self, known: Callable[[np.ndarray], bool] = lambda x: False) -> None:
         """Steps until F has settled, or until it is known where an x leads to."""
         seen = [self.at.F]
         for mark in MARKS:
-            goes_on = self.go_on(mark)
+            goes_on = True
+            while goes_on and self.steps < mark:
+                goes_on = self.go_on(self.steps + 1)
+                if known(self.at.x):
+                    return
             seen.append(self.at.F)
             if not goes_on or (len(seen) > 2 and settled(*seen[:1], *seen[-2:])):
-                return
-            if known(self.at.x):
                 return
 
     @np.errstate(over="ignore", invalid="ignore")
     def go_on(self, until: int) -> bool:
-        """Steps up to that number; False where none leads on, or the budget ended."""
+        """Steps up to that number; False where none leads on, or no longer far, or at the end."""
         if not self.at.finite:
             return False
         try:
@@ -130,12 +139,20 @@ class Descent:
 
     def _stepped(self, until: int) -> bool:
         if not self.mu:
-            self.mu = self._first_length()
+            self.mu = self.first_mu = self._first_length()
         while self.steps < until:
             self.meter.report()
-            if not self._step():
+            before = self.at
+            if not self._step() or self._ended(before):
                 return False
         return True
+
+    def _ended(self, before: Point) -> bool:
+        """Whether the last step, from there, changed too little for others to follow it."""
+        at = self.at
+        if abs(at.F - before.F) > ENDED * abs(at.F - self.begin) or at.violation > ENDED:
+            return False
+        return np.array_equal(np.sign(at.x), np.sign(before.x))
 
     def _first_length(self) -> float:
         """1 / L, L from the gradients at x and next to it."""

@@ -19,7 +19,7 @@ import numpy as np
 import scipy  # whose parts take long to import, and are where they are first used
 
 from mossp._base.threads import limit
-from mossp.data.sparse import SparseRows
+from mossp.data.sparse import SparseRows, is_sparse
 from mossp.newton.pairs import DEAR, FASTER, MOST, Pairs, pair_count
 from mossp.newton.repeated import Repeated, repeated
 
@@ -73,7 +73,7 @@ class Table:
 
     @property
     def sparse(self) -> bool:
-        return bool(scipy.sparse.issparse(self.A))
+        return is_sparse(self.A)
 
     def times(self, B: np.ndarray) -> np.ndarray:
         """A B."""

@@ -75,13 +75,17 @@ def descended(p: Prepared, begin: State) -> State:
         if told_to_end(p, state, descent.steps, seen):
             return state
         if not goes_on or state.record.levels_off(LEVEL):
-            before = done.gradients
+            before, first_mu = done.gradients, descent.first_mu
+            del at
+            if not goes_on:
+                del descent  # several vectors, which may be long, while others are made
             done = p.polishing.attempt(done._replace(tried=-1), 0, point, np.zeros(1, bool))
             spent += done.gradients - before
             state = state._replace(attempts=done)
             if p.polishing.all_found(done, np.zeros(1, bool)):
-                del descent, at  # several vectors, which may be long
-                done = from_second_start(p, done)
+                if goes_on:
+                    del descent
+                done = from_second_start(p, done, first_mu)
                 if steps_are_dear(p.oracles) or done.candidate is None:
                     return state._replace(attempts=done, ended=Ended.SOLVED)
                 # Two ends, and who knows how many others: the lower one competes with the run's.
@@ -95,7 +99,7 @@ def descended(p: Prepared, begin: State) -> State:
     return begin._replace(attempts=kept, record=Record.empty(p.arguments.replicas))
 
 
-def from_second_start(p: Prepared, done: Attempts) -> Attempts:
+def from_second_start(p: Prepared, done: Attempts, first_mu: float) -> Attempts:
     """With the critical point that full steps lead to from an answer without -g, if it is lower.
 
     A part of h alone has few critical points, and leaves more entries than h - g does.
@@ -110,7 +114,7 @@ def from_second_start(p: Prepared, done: Attempts) -> Attempts:
     relaxed = Relaxed(kkt.regularizer, np.asarray(LIKELY))
     for regularizer, stop in ((relaxed, lambda x: False), (kkt.regularizer, known)):
         meter = Meter(p.budget, before=done.cost, reserve=reserve)
-        descent = Descent(kkt, meter, x, regularizer)
+        descent = Descent(kkt, meter, x, regularizer, first_mu)
         descent.settle(stop)
         done = done._replace(gradients=done.gradients + meter.gradients)
         x = np.asarray(descent.at.x, p.start.dtype)
