@@ -7,7 +7,7 @@
 #   make attack  hostile problems, files and arguments, kills: half an hour; ATTACK=0.1 a tenth
 #   make compare   ours and other packages, each in an environment of its own: an hour; SUITE=a one suite
 #   make package  wheel and sdist, checked and tried in a clean environment
-#   make matrix  the quick tests on every Python that is here
+#   make matrix  the quick tests on every Python that is here, or on PYTHONS="python3.13 ..."
 #   make clean   remove .venv, caches and reports
 
 PYTHON ?= python3
@@ -20,6 +20,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --ed
 
 DOCS_ARGS ?=
 SUITE ?=
+PYTHONS ?=
 COMPARE_ARGS ?=
 
 # Steps, whole solves, certificates and estimators, compiled with every optimisation.
@@ -77,7 +78,7 @@ package: $(BIN)/python
 	  mossp.solve(mossp.Problem(lambda x: (x - 3.0) @ (x - 3.0)), numpy.zeros(2)).status.name)"
 
 matrix:
-	@bash .ci/matrix
+	@PYTHONS="$(PYTHONS)" bash .ci/matrix
 
 clean:
 	rm -rf $(VENV) build dist mossp-report mossp-attack docs/build docs/api docs/gallery

@@ -136,6 +136,33 @@ def test_a_problem_behind_a_pipe_is_solved_and_judged():
     assert not families.verdict(infeasible, np.zeros(5), 0.1)[0]
 
 
+def test_the_best_of_the_first_trials_have_a_longer_one():
+    pytest.importorskip("matplotlib", reason="the suite draws profiles")
+    from benchmarks.peers.families import Evaluated, drawn
+    from benchmarks.peers.suites import d
+
+    class Pipe:
+        """The farther from the settings wanted the worse; the short trials are blind to them."""
+
+        def __init__(self):
+            self.asked = []
+
+        def run(self, problem, gradients, settings):
+            self.asked.append((gradients, settings))
+            off = abs(np.log(settings["lr"] / 0.01)) if gradients == d.TRIALS[1] else 0.0
+            return {"end": problem.case.x0 + 100.0 * off}
+
+    pipe = Pipe()
+    found = d.tuned(pipe, "valley", 0.0, 20)
+    short, again = (
+        [s for g, s in pipe.asked if g == gradients] for gradients in d.TRIALS
+    )  # fmt: skip
+    assert len(short) == 20 and len(again) == d.AGAIN and again == short[: d.AGAIN]
+    problem = Evaluated(drawn("valley", d.TUNED_ON), 0.0, d.TUNED_ON)
+    merits = [problem.merit(Pipe().run(problem, d.TRIALS[1], s)["end"]) for s in again]
+    assert found == again[int(np.argmin(merits))] and len(set(merits)) == d.AGAIN
+
+
 def test_false_successes_are_counted():
     def made(solver, seed, **more):
         return Row("d", "planes, noise 0.1", solver, seed, passes=10.0, **more)

@@ -207,6 +207,11 @@ class Problem:
         """
         fork.check()
         refuse_tracers(x0, self.regularizer)
+        # Outside of it JAX traces doubles as singles, and from version 0.12 on says so.
+        with jax.enable_x64(np.dtype(dtype) == np.float64):
+            return self._traced(x0, dtype)
+
+    def _traced(self, x0: PyTree, dtype: Any) -> Oracles:
         structure = Structure.of(x0)
         sources = [self.source(dtype, k) for k in range(len(self._every))]
         x = shapes(x0, dtype)

@@ -6,9 +6,10 @@ are exact. Everyone may use 3,000 gradients. Ours takes Hessian-vector products 
 which its budget does not bound: each counts as two in its cost. Without noise a point is solved at
 a relative tolerance of 1e-6, with noise at 1e-2. The cost of a peer is the number
 of gradients at which it first stood at a solved point, whether it knew or not; ours is what it used
-until it ended. cooper is tuned a family and noise, on a problem of its own, with 1,000 gradients a
-trial. A false success: a solver says that it succeeded, and the point is not solved, or the problem
-has no answer.
+until it ended. cooper is tuned a family and noise, on a problem of its own: every trial with 300
+gradients, the best six once more with 1,000. A false success: a solver says that it succeeded, and
+the point is not solved, or the problem has no answer; cooper, which says nothing, is not run on
+families without one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from tests.adversarial.families import Expect
 
 NOISES = (0.0, 0.01, 0.1)
 GRADIENTS = 3_000
-TRIAL = 1_000
+TRIALS = (300, 1_000)  # gradients of a first and of a second trial
+AGAIN = 6  # settings that have a second one
 TUNED_ON = 99  # the number of the problem
 PEERS = {
     "SLSQP": ("scipy", "remote_scipy", "SLSQP"),
@@ -98,12 +100,15 @@ class Pipe:
 
 def run(asked: Asked) -> Outcome:
     families = NAMES[: 3 if asked.quick else asked.problems]
-    numbers = asked.seeds
-    tasks = [
-        lambda f=family, e=noise, s=solver: entered(asked, f, e, s, numbers)
-        for noise in NOISES for solver in ("mossp", *PEERS) for family in families
+    tasks = [lambda f=family: ours(asked, f) for family in families]
+    tasks += [
+        lambda f=family, e=noise, s=solver: theirs(asked, f, e, s)
+        for noise in NOISES for solver in PEERS for family in families
+        if solver != "cooper" or drawn(family, TUNED_ON).expect is Expect.HONEST
     ]  # fmt: skip
     rows = [row for found in asked.each(tasks) for row in found]
+    panels, solvers = [f"noise {noise:g}" for noise in NOISES], ["mossp", *PEERS]
+    rows.sort(key=lambda row: (panels.index(panel(row)), solvers.index(row.solver)))
 
     def draw() -> None:
         title = "Nonlinear programmes with noisy gradients"
@@ -112,18 +117,48 @@ def run(asked: Asked) -> Outcome:
     return Outcome(rows, draw)
 
 
-def entered(asked: Asked, family: str, noise: float, solver: str, numbers: int) -> list[Row]:
-    name = f"{family}, noise {noise:g}"
+def ours(asked: Asked, family: str) -> list[Row]:
+    """All noises in one process, which share the programs of the solver."""
+    command = [sys.executable, "-m", "benchmarks.peers.workers.ours_families", family,
+               str(asked.seeds), str(GRADIENTS), *map(str, NOISES)]  # fmt: skip
+    environment = {**os.environ, **ONE_THREAD, "MOSSP_CACHE": "off"}
     try:
-        if solver == "mossp":
-            answers, versions = ours(family, noise, numbers), version(sys.executable, "mossp")
-        else:
-            python = asked.environments.python(PEERS[solver][0])
-            answers = theirs(asked, python, family, noise, solver, numbers)
-            versions = version(python, PACKAGE[solver])
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=True, text=True,
+                              capture_output=True, timeout=3600)  # fmt: skip
+    except (subprocess.SubprocessError, OSError) as error:
+        reason = NotAvailable(last_line(error))
+        return [row for e in NOISES for row in entered(asked, family, e, "mossp", reason, "")]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    versions = version(sys.executable, "mossp")
+    return [
+        row
+        for k, noise in enumerate(NOISES)
+        for row in entered(asked, family, noise, "mossp",
+                           answers[k * asked.seeds : (k + 1) * asked.seeds], versions)
+    ]  # fmt: skip
+
+
+def theirs(asked: Asked, family: str, noise: float, solver: str) -> list[Row]:
+    try:
+        python = asked.environments.python(PEERS[solver][0])
+        answers: list[dict[str, Any]] | NotAvailable = answered(
+            asked, python, family, noise, solver
+        )
+        versions = version(python, PACKAGE[solver])
     except NotAvailable as reason:
-        print(f"  {name}: {solver}: N/A: {reason}", flush=True)
-        return [scoring.missing("d", name, solver, reason, **asked.stamp)]
+        answers, versions = reason, ""
+    return entered(asked, family, noise, solver, answers, versions)
+
+
+def entered(
+    asked: Asked, family: str, noise: float, solver: str,
+    answers: list[dict[str, Any]] | NotAvailable, versions: str,
+) -> list[Row]:  # fmt: skip
+    """A row an answer; one row where there are none."""
+    name = f"{family}, noise {noise:g}"
+    if isinstance(answers, NotAvailable):
+        print(f"  {name}: {solver}: N/A: {answers}", flush=True)
+        return [scoring.missing("d", name, solver, answers, **asked.stamp)]
     rows = [
         judged(name, family, noise, solver, number, answer, asked, versions)
         for number, answer in enumerate(answers)
@@ -134,20 +169,12 @@ def entered(asked: Asked, family: str, noise: float, solver: str, numbers: int) 
     return rows
 
 
-def ours(family: str, noise: float, numbers: int) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "benchmarks.peers.workers.ours_families", family, str(noise),
-               str(numbers), str(GRADIENTS)]  # fmt: skip
-    environment = {**os.environ, **ONE_THREAD, "MOSSP_CACHE": "off"}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, check=True, text=True,
-                              capture_output=True, timeout=1800)  # fmt: skip
-    except (subprocess.SubprocessError, OSError) as error:
-        raise NotAvailable(last_line(error)) from None
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def panel(row: Row) -> str:
+    return "noise " + row.problem.rpartition("noise ")[2]
 
 
-def theirs(
-    asked: Asked, python: str, family: str, noise: float, solver: str, numbers: int
+def answered(
+    asked: Asked, python: str, family: str, noise: float, solver: str
 ) -> list[dict[str, Any]]:
     with Pipe(python, *PEERS[solver][1:]) as pipe:
         more: dict[str, Any] = {}
@@ -155,20 +182,22 @@ def theirs(
             more["settings"] = tuned(pipe, family, noise, asked.trials)
         return [
             pipe.run(Evaluated(drawn(family, number), noise, number), GRADIENTS, **more)
-            for number in range(numbers)
+            for number in range(asked.seeds)
         ]
 
 
 def tuned(pipe: Pipe, family: str, noise: float, trials: int) -> dict[str, Any]:
-    """Of random settings those whose last point has the least merit."""
-    rng, best, least = np.random.default_rng(0), {}, np.inf
-    for _ in range(trials):
-        settings = {name: draw(rng) for name, draw in RANGES.items()}
-        problem = Evaluated(drawn(family, TUNED_ON), noise, TUNED_ON)
-        merit = problem.merit(pipe.run(problem, TRIAL, settings=settings)["end"])
-        if merit < least or not best:
-            best, least = settings, merit
-    return best
+    """Of random settings those whose last point has the least merit, by successive halving."""
+    rng = np.random.default_rng(0)
+    left = [{name: draw(rng) for name, draw in RANGES.items()} for _ in range(trials)]
+    for gradients, kept in zip(TRIALS, (AGAIN, 1), strict=True):
+        merits = []
+        for settings in left:
+            problem = Evaluated(drawn(family, TUNED_ON), noise, TUNED_ON)
+            end = pipe.run(problem, gradients, settings=settings)["end"]
+            merits.append(problem.merit(end))
+        left = [left[k] for k in np.argsort(merits, kind="stable")[:kept]]
+    return left[0]
 
 
 def judged(
@@ -198,11 +227,10 @@ def costs(rows: list[Row]) -> dict[str, dict[str, np.ndarray]]:
     found: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         if row.note == counted.SOLVABLE:
-            panel = "noise " + row.problem.rpartition("noise ")[2]
             cost = row.passes if row.converged else np.inf
-            found.setdefault(panel, {}).setdefault(row.solver, []).append(cost)
+            found.setdefault(panel(row), {}).setdefault(row.solver, []).append(cost)
     whole = max((len(c) for by in found.values() for c in by.values()), default=0)
     return {
-        panel: {solver: np.array(c) for solver, c in by.items() if len(c) == whole}
-        for panel, by in found.items()
+        name: {solver: np.array(c) for solver, c in by.items() if len(c) == whole}
+        for name, by in found.items()
     }

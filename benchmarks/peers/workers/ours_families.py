@@ -1,4 +1,4 @@
-"""mossp with its defaults on some problems of a family: arguments FAMILY NOISE NUMBERS GRADIENTS.
+"""mossp with its defaults on problems of a family: arguments FAMILY NUMBERS GRADIENTS NOISE...
 
 With noise the loss is f(x) + xi'x, whose gradient is grad f(x) + xi; the constraints are exact.
 One line of JSON a problem.
@@ -6,6 +6,7 @@ One line of JSON a problem.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -45,10 +46,10 @@ def noisy(case: Instance, noise: float) -> mossp.Problem:
     return mossp.Problem(Noisy(p.loss, rows), data, p.regularizer, p.equality, p.inequality)
 
 
-def main(family: str, noise: float, numbers: int, gradients: int) -> None:
+def main(family: str, numbers: int, gradients: int, noises: list[float]) -> None:
     warnings.simplefilter("ignore")
     imports = time.process_time()
-    for number in range(numbers):
+    for noise, number in itertools.product(noises, range(numbers)):
         case = drawn(family, number)
         problem = noisy(case, noise) if noise else case.problem
         budget = {"gradients": gradients, "tol": 1e-2} if noise else {}
@@ -62,4 +63,4 @@ def main(family: str, noise: float, numbers: int, gradients: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), [float(e) for e in sys.argv[4:]])
