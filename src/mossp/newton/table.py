@@ -30,6 +30,10 @@ DENSE_FROM = 0.125
 AT_ONCE = 2**18
 
 
+# Of so many rows of B on, a product is with those alone that are not 0, where these are few: SciPy
+# would multiply all the others by 0.
+LONG, FEW = 2**12, 0.125
+
 KEPT = 2  # sets of columns that are kept: those of two outputs
 
 
@@ -76,9 +80,16 @@ class Table:
         """A B."""
         stored = self.A.shape[1]
         with self._threads(B[0].size * stored):
-            product = self.A @ B[:stored]
+            product = self._product(B[:stored])
         product = product + B[stored] if self.ones else product
         return product if self.rows is None else product[self.rows.of]
+
+    def _product(self, B: np.ndarray) -> np.ndarray:
+        if self.sparse and len(B) >= LONG:
+            (held,) = np.nonzero(B.any(axis=1))
+            if len(held) <= len(B) * FEW:
+                return self.A[:, held] @ B[held]
+        return self.A @ B
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         """A'R."""
