@@ -58,6 +58,11 @@ class LinearLoss:
         """Entries of x."""
         return self.table.features * self.C
 
+    @property
+    def forms_whole(self) -> bool:
+        """Whether the Hessian on few entries takes as long as on all of them."""
+        return self.C == 1 and self.table.paired
+
     def first_order(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """(f, grad f)."""
         key = x.tobytes()

@@ -91,6 +91,10 @@ class LinearMean:
         at = self._at(x)
         return float(at.values[0]), at.J[0]
 
+    @property
+    def forms_whole(self) -> bool:
+        return False
+
     def value(self, x: np.ndarray) -> float:
         """f, for a mean with one value."""
         return self.first_order(x)[0]

@@ -60,8 +60,7 @@ class Evaluation:
     def free(self) -> np.ndarray:
         """The entries in which p moves with x - t W: the others stay at a kink of h."""
         v = self.x - self.t * self.W
-        moved = self.kkt.aside * (PROBE * (1 + max(v.max(), -v.min())))
-        moved += v
+        moved = v + self.kkt.aside * (PROBE * (1 + max(v.max(), -v.min())))
         return np.asarray(self.kkt.regularizer.prox_h(moved, self.t)) != self.p
 
     @functools.cached_property
@@ -138,8 +137,10 @@ class KKT:
     def aside(self) -> np.ndarray:
         """2 + cos(0, 1, 4, ...): no two entries move alike, so that a tie (a norm) shows.
 
-        In place, since x may be long.
+        All move alike where no entry depends on another. In place, since x may be long.
         """
+        if self.regularizer.separable:
+            return np.full(1, 2.0)
         places = np.arange(float(self.oracles.structure.size))
         places *= places
         np.cos(places, out=places)
