@@ -167,8 +167,8 @@ class SparseRows(Module):
             owner = np.append(owner, further)
         # All places, as a matrix with a row for each segment: those that are unused are zeros in
         # column 0, which are left out.
-        kind = np.int32 if values.size < 2**31 else np.int64
-        starts = np.arange(len(owner) + 1, dtype=kind) * kind(values.shape[1])
+        W, kind = values.shape[1], np.int32 if values.size < 2**31 else np.int64
+        starts = np.arange(0, values.size + 1, W, dtype=kind)
         places = (values.ravel(), indices.ravel(), starts)
         found = scipy.sparse.csr_array(places, shape=(len(owner), self.columns)).tocsc()
         first = found.data[: found.indptr[1]] != 0

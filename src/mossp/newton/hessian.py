@@ -110,7 +110,7 @@ class Hessian:
         rng = keys.generator(0, keys.Purpose.POLISH)
         if self.linear is not None:
             e, L = rng.standard_normal((1, n)), 0.0
-            product = functools.partial(self.products, at)
+            product: Callable[[np.ndarray], np.ndarray] = functools.partial(self.products, at)
             if self.linear.forms_whole and is_dense(n):  # which the first step needs in any case
                 H = self.square(at, np.arange(n))
                 product = lambda e: e @ H  # noqa: E731
