@@ -84,7 +84,7 @@ class Result:
     certificate : Certificate
         Judges x alone.
     expectation : Expectation or None
-        The paper's residuals: root mean squares over replicas.
+        The paper's residuals: root mean squares over replicas; None where no step was taken.
     steps, gradients : int
         Per replica; gradients counts samples differentiated, for f and for constraints that are
         means over rows.

@@ -56,6 +56,20 @@ def test_product_equals_the_dense_one(name, dtype):
             np.testing.assert_allclose(product, dense, **tolerance)
 
 
+@pytest.mark.parametrize("width", [None, 2])
+@pytest.mark.parametrize("name", ROWS)
+def test_columns_and_copies_of_the_first_row(name, width):
+    """Stored zeros, and places that are not used, are in no column."""
+    A = matrix(ROWS[name])
+    A.data[::7] = 0.0
+    rows = SparseRows.of(A, width=width, length=16)
+    columns = rows.by_columns(12)
+    assert columns.shape == A.shape
+    np.testing.assert_array_equal(columns.toarray(), A.toarray())
+    np.testing.assert_array_equal(rows.by_columns().toarray()[12:], A.toarray()[[0] * 4])
+    assert np.count_nonzero(columns.data[: columns.indptr[1]]) == columns.indptr[1]
+
+
 @pytest.mark.parametrize(
     "name, classes", [*((name, ()) for name in ROWS), ("uneven", (3,)), ("full", (3,))]
 )

@@ -263,6 +263,45 @@ def test_many_sums_over_sparse_rows_are_taken_by_pairs(ones):
     assert "_pairs" in vars(whole) and "_pairs" not in vars(part)
 
 
+def test_of_many_columns_no_matrix_of_all_pairs_is_formed():
+    """A sum by pairs is as large as the square of the columns, however short the rows are."""
+    wide = scipy.sparse.random_array((40, 5000), density=2e-3, format="csc", rng=4)
+    table, S = Table(wide, ones=False), np.arange(5000)
+    for _ in range(3):
+        found = table.gram(np.ones(40), S)
+    D = wide.toarray()
+    np.testing.assert_allclose(found, D.T @ D, atol=1e-12)
+    assert "_pairs" not in vars(table)
+
+
+@pytest.mark.parametrize("count", [0, 3, 4000])
+def test_a_long_x_is_multiplied_by_its_nonzeros(count):
+    rng = np.random.default_rng(6)
+    wide = scipy.sparse.random_array((40, 5000), density=0.02, format="csc", rng=rng)
+    x = np.zeros(5000)
+    x[rng.choice(5000, count, replace=False)] = rng.standard_normal(count)
+    for ones in (False, True):
+        table, B = Table(wide, ones), np.append(x, [2.0] * ones)
+        expected = wide.toarray() @ x + 2 * ones
+        np.testing.assert_allclose(table.times(B), expected, atol=1e-12)
+        np.testing.assert_allclose(table.times(B[:, None])[:, 0], expected, atol=1e-12)
+
+
+def test_the_norm_is_that_of_the_matrix_where_this_comes_at_once():
+    """By pairs all of H takes as long as a part of it."""
+    rng = np.random.default_rng(7)
+    A = scipy.sparse.random_array((400, 30), density=0.1, format="csr", rng=rng)
+    b = np.where(rng.random(400) < 0.5, -1.0, 1.0)
+    problem = mossp.Problem(mossp.losses.logistic, (A, b), mossp.L1(0.01))
+    kkt = KKT.of(problem.oracles(np.zeros(30)), np.dtype(np.float64))
+    at = kkt.evaluate(0.1 * rng.standard_normal(30), np.zeros(0), 1.0)
+    by_products = Hessian(kkt, Meter()).norm(at)
+    for _ in range(3):
+        kkt.linear.table.gram(np.ones(400), np.arange(30))
+    assert kkt.linear.forms_whole
+    assert Hessian(kkt, Meter()).norm(at) == pytest.approx(by_products, rel=1e-9)
+
+
 @pytest.mark.parametrize("hollow", [False, True])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("ones", [False, True])

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import mossp
 from mossp.newton import relaxations
@@ -54,6 +55,21 @@ def test_it_ends_at_the_lowest_point_and_takes_no_steps():
 def test_steps_are_taken_where_they_are_asked_for_and_from_another_start(x0, given):
     problem = mossp.Problem(mossp.losses.squared, data(), mossp.MCP(LAM, GAMMA))
     assert mossp.solve(problem, np.full(6, x0), **given).steps > 0
+
+
+def test_of_many_sparse_columns_one_answer_settles_it():
+    """Steps with noise would pass over a long x thousands of times, and end no lower."""
+    rng, N, n = np.random.default_rng(1), 6000, 4200
+    columns = (10 * (n / 10 + 1) ** rng.random(12 * N) - 10).astype(int)  # as words in texts
+    places = rng.integers(N, size=12 * N), columns
+    A = scipy.sparse.csr_matrix((rng.normal(size=12 * N), places), (N, n))
+    b = np.where(A @ np.repeat([2.0, 0.0], [5, n - 5]) + rng.normal(size=N) > 0, 1.0, -1.0)
+    lam = float(np.abs(A.T @ b).max()) / (2 * N) / 3
+    problem = mossp.Problem(mossp.losses.logistic, (A, b), mossp.MCP(lam, GAMMA))
+    r = mossp.solve(problem, np.zeros(n))
+    assert r.success and r.steps == 0 and r.expectation is None
+    assert mossp.stationarity(problem, r.x) <= 1e-10
+    assert not r.x[100:].any() and r.x[:5].all()
 
 
 class Landscape:

@@ -54,22 +54,18 @@ class Finite(Module, Source):
     @classmethod
     def of(cls, arrays: PyTree, N: int, dtype: Any) -> Finite:
         """From checked NumPy arrays and scipy.sparse matrices with a common leading axis N."""
-
-        def prepare(a: Any) -> Any:
-            if is_sparse(a):
-                return SparseRows.of(a, dtype)
-            a = np.asarray(a)
-            return a.astype(dtype) if a.dtype.kind == "f" else a
-
         length = max(padded_length(N), -(-N // FEW) * FEW if N <= 4 * FEW else 0)
         if N == 1:
             length = 1  # one row cannot tell a sum from a mean: no copies of it
 
-        def pad(a: np.ndarray) -> jax.Array:
-            first = np.broadcast_to(a[:1], (length - N, *a.shape[1:]))
-            return on_device(np.concatenate([a, first]))
+        def copied(a: Any) -> Any:
+            if is_sparse(a):
+                return SparseRows.of(a, dtype, length=length)
+            a = np.asarray(a)
+            a = a.astype(dtype) if a.dtype.kind == "f" else a
+            return np.concatenate([a, np.broadcast_to(a[:1], (length - N, *a.shape[1:]))])
 
-        padded = map_rows(pad, jax.tree.map(prepare, arrays, is_leaf=is_sparse))
+        padded = jax.tree.map(copied, arrays, is_leaf=is_sparse)
         count, one = (on_device(number, np.int32) for number in (N, 1))
         return cls(jax.tree.map(on_device, padded), count, one)
 

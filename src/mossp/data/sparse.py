@@ -65,21 +65,43 @@ class SparseRows(Module):
     columns: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, matrix: Any, dtype: Any = np.float64, width: int | None = None) -> SparseRows:
-        """From a scipy.sparse matrix; `width` is the best one unless told."""
-        csr = matrix.tocsr().copy()
-        csr.sum_duplicates()
+    def of(
+        cls, matrix: Any, dtype: Any = np.float64, width: int | None = None, length: int = 0
+    ) -> SparseRows:
+        """From a scipy.sparse matrix.
+
+        Parameters
+        ----------
+        matrix : sparse array
+            The rows, which are copied.
+        dtype : dtype
+            Of the values.
+        width : int, optional
+            W; the best one unless told.
+        length : int
+            Copies of the first row make it as many rows as this, where there are fewer.
+        """
+        csr = matrix.tocsr()
+        if not csr.has_canonical_format:
+            csr = csr.copy()
+            csr.sum_duplicates()
         counts = np.diff(csr.indptr)
         width = width or best_width(counts)
         N, n = csr.shape
-        indices, values = np.zeros((N, width), np.int32), np.zeros((N, width), dtype)
-        # Boolean masks take and put entries in the order of the rows, in which they are stored.
-        filled = np.arange(width) < counts[:, None]
+        length = max(length, N)
+        indices, values = np.zeros((length, width), np.int32), np.zeros((length, width), dtype)
+        # Entry p of row i has the place p + (W i - indptr[i]), where it is one of the first W.
+        rows = np.arange(N)
+        place = np.repeat(width * rows - csr.indptr[:-1], counts)
+        place += np.arange(csr.nnz)
         if counts.max(initial=0) <= width:
-            indices[filled], values[filled] = csr.indices, csr.data
+            indices.ravel()[place], values.ravel()[place] = csr.indices, csr.data
+            indices[N:], values[N:] = indices[:1], values[:1]
             return cls(indices, values, None, None, None, None, n)
-        head = np.arange(csr.nnz) - np.repeat(csr.indptr[:-1], counts) < width
-        indices[filled], values[filled] = csr.indices[head], csr.data[head]
+        head = place < np.repeat(width * (rows + 1), counts)
+        place = place[head]
+        indices.ravel()[place], values.ravel()[place] = csr.indices[head], csr.data[head]
+        indices[N:], values[N:] = indices[:1], values[:1]
         further = np.maximum(counts - width, 0)
         extra = -(-further // width).astype(np.int32)
         start = (np.cumsum(extra) - extra).astype(np.int32)
@@ -91,6 +113,7 @@ class SparseRows(Module):
         place = np.arange(int(further.sum())) + np.repeat(shift, further)
         tail_indices.ravel()[place] = csr.indices[~head]
         tail_values.ravel()[place] = csr.data[~head]
+        start, extra = (np.append(a, np.repeat(a[:1], length - N)) for a in (start, extra))
         return cls(indices, values, start, extra, tail_indices, tail_values, n)
 
     @property
@@ -134,21 +157,30 @@ class SparseRows(Module):
         """The first N rows, or all, as a sparse array of SciPy by columns."""
         N = len(self) if N is None else N
         values, indices = np.asarray(self.values)[:N], np.asarray(self.indices)[:N]
-        here = values != 0
-        data, columns = values[here], indices[here]
-        rows = np.repeat(np.arange(N, dtype=np.int32), here.sum(axis=1))
+        owner = np.arange(N, dtype=np.int32)
         if self.extra is not None:
             start, extra = (np.asarray(a)[:N] for a in (self.start, self.extra))
-            owner = np.repeat(np.arange(N, dtype=np.int32), extra)
+            further = np.repeat(owner, extra)
             first = np.repeat(start - np.cumsum(extra) + extra, extra)
-            segments = first + np.arange(len(owner))
-            tail, at = (np.asarray(a)[segments] for a in (self.tail_values, self.tail_indices))
-            there = tail != 0
-            data, columns = np.append(data, tail[there]), np.append(columns, at[there])
-            rows = np.append(rows, np.repeat(owner, there.sum(axis=1)))
-        found = scipy.sparse.coo_array((data, (rows, columns)), shape=(N, self.columns))
-        found.has_canonical_format = True  # no place occurs twice: a search for such would be dear
-        return found.tocsc()
+            segments = first + np.arange(len(further))
+            values = np.concatenate([values, np.asarray(self.tail_values)[segments]])
+            indices = np.concatenate([indices, np.asarray(self.tail_indices)[segments]])
+            owner = np.append(owner, further)
+        # All places, as a matrix with a row for each segment: those that are unused are zeros in
+        # column 0, which are left out.
+        W, kind = values.shape[1], np.int32 if values.size < 2**31 else np.int64
+        starts = np.arange(0, values.size + 1, W, dtype=kind)
+        places = (values.ravel(), indices.ravel(), starts)
+        found = scipy.sparse.csr_array(places, shape=(len(owner), self.columns)).tocsc()
+        first = found.data[: found.indptr[1]] != 0
+        (kept,) = np.nonzero(first)
+        unused = len(first) - len(kept)
+        data, rows = found.data[unused:], found.indices[unused:]
+        data[: len(kept)], rows[: len(kept)] = found.data[kept], found.indices[kept]
+        rows = rows if self.extra is None else owner[rows]
+        ends = found.indptr - unused
+        ends[0] = 0
+        return scipy.sparse.csc_array((data, rows, ends), shape=(N, self.columns))
 
     def map_rows(self, function: Any) -> SparseRows:
         """Apply `function` to what is stored by row: a gather, a slice, padding."""

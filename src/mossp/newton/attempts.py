@@ -257,7 +257,7 @@ class Polishing:
 
         walk = Walk(self.oracles, self.tol, newton, endless)
         settled = walk.run(x) if few and not near else walk.one(x)
-        return self._considered(done, walk.best)._replace(settled=settled)
+        return self._considered(done, walk.best)._replace(settled=settled and not near)
 
     def with_candidate(
         self, done: Attempts, x: np.ndarray, observer: Observer | None = None

@@ -13,6 +13,7 @@ added to H makes that equation hold.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -102,14 +103,19 @@ class Hessian:
     def norm(self, at: Evaluation) -> float:
         """||H||, or much of it: by the power method, or restricted to a random subspace.
 
-        Products of a linear model are cheap one by one; others come many in one pass.
+        Products of a linear model are cheap one by one, but where all of H comes at once anyway;
+        others come many in one pass.
         """
         n = len(at.x)
         rng = keys.generator(0, keys.Purpose.POLISH)
         if self.linear is not None:
             e, L = rng.standard_normal((1, n)), 0.0
+            product: Callable[[np.ndarray], np.ndarray] = functools.partial(self.products, at)
+            if self.linear.forms_whole and is_dense(n):  # which the first step needs in any case
+                H = self.square(at, np.arange(n))
+                product = lambda e: e @ H  # noqa: E731
             for _ in range(POWERS):
-                e = self.products(at, e / max(float(np.linalg.norm(e)), TINY))
+                e = product(e / max(float(np.linalg.norm(e)), TINY))
                 L = max(L, float(np.linalg.norm(e)))
             return L
         E = np.linalg.qr(rng.standard_normal((n, min(FEWEST_COLUMNS, n))))[0].T

@@ -58,21 +58,35 @@ class LinearLoss:
         """Entries of x."""
         return self.table.features * self.C
 
+    @property
+    def forms_whole(self) -> bool:
+        """Whether the Hessian on few entries takes as long as on all of them."""
+        return self.C == 1 and self.table.paired
+
     def first_order(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """(f, grad f)."""
         key = x.tobytes()
-        if self.known is not None and self.known.x == key:
-            return self.known.f, self.known.gradient.copy()
+        if self.known is None or self.known.x != key:
+            z, f, slopes = self._zeroth(x)
+            gradient = self.table.transposed(slopes).ravel() / self.N
+            self.known = At(key, z, slopes, f, gradient)
+        return self.known.f, self.known.gradient.copy()
+
+    def value(self, x: np.ndarray) -> float:
+        """f alone, without the product with A' that a gradient takes."""
+        if self.known is not None and self.known.x == x.tobytes():
+            return self.known.f
+        return self._zeroth(x)[1]
+
+    def _zeroth(self, x: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+        """(z, f, l')."""
         z = np.zeros((len(self.b), self.C), self.table.A.dtype)
         z[: self.N] = self.table.times(self._matrix(x)) + self.offset
         ready = self._on_host(z)
         values, slopes = self._rowwise(_first, z) if ready is None else ready[:2]
-        slopes = slopes.reshape(-1, self.C)[: self.N] * self.w[:, None]
         # Not by BLAS, whose threads take longer to start, and to wait for, than such a sum does.
         f = float(np.sum(values[: self.N] * self.w) / self.N)
-        gradient = self.table.transposed(slopes).ravel() / self.N
-        self.known = At(key, z, slopes, f, gradient)
-        return f, gradient.copy()
+        return z, f, slopes.reshape(-1, self.C)[: self.N] * self.w[:, None]
 
     def products(self, x: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Hess f(x) e for the rows e of E."""

@@ -91,6 +91,14 @@ class LinearMean:
         at = self._at(x)
         return float(at.values[0]), at.J[0]
 
+    @property
+    def forms_whole(self) -> bool:
+        return False
+
+    def value(self, x: np.ndarray) -> float:
+        """f, for a mean with one value."""
+        return self.first_order(x)[0]
+
     def _at(self, x: np.ndarray) -> At:
         key = x.tobytes()
         if self.known is not None and self.known.x == key:

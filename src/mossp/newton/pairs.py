@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy  # whose parts take long to import, and are where they are first used
 
-MOST = 6 * 10**6  # pairs, 12 bytes each
+MOST = 6 * 10**6  # pairs, 12 bytes each; and numbers in a matrix of all columns, 8 bytes each
 # To form P takes as long as so many matrices of all columns that are formed anew, each of which
 # takes as long as so many products with it.
 DEAR, FASTER = 1, 5

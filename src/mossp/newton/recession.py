@@ -132,7 +132,7 @@ def falls_without_end(
     def at(t: float) -> Point:
         point = np.asarray(x + t * ray, x.dtype)
         if kkt.linear is not None:  # nothing is compiled for it
-            f, reg = kkt.linear.first_order(point.astype(np.float64))[0], kkt.regularizer
+            f, reg = kkt.linear.value(point.astype(np.float64)), kkt.regularizer
             c = oracles.positive_part(kkt.values(point))
             return Point(f, float(reg(point)), float(reg.h(point)), float(np.linalg.norm(c)))
         return Point(*(float(value) for value in jax.device_get(_evaluate(oracles, point))))

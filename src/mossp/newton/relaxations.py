@@ -22,6 +22,7 @@ Newton = Callable[..., Polished]  # newton(oracles, x, tol=None)
 
 LIKELY = 0.25  # the part that leads to the best critical point more often than any other
 WEAKER = (LIKELY, 0.1, 0.04, 0.016, 0.006)  # parts of h after all of it: then h is next to none
+LONG = 2**12  # entries of x
 HALF_WAY = 0.5  # from all of it to the first of these
 ROUGH = 1e-4  # the tolerance of answers without -g: that of a start
 LOWER = 1e-9  # relative: ends whose F differ by less are one
@@ -51,9 +52,13 @@ class Walk:
         self.ended = False  # by the budget
 
     def one(self, x: np.ndarray) -> bool:
-        """The part of h that is the likeliest to lead to the best critical point, alone."""
+        """The part of h that is the likeliest to lead to the best critical point, alone.
+
+        Of a long x that settles it: steps with noise, each of which takes as long as x is, end no
+        lower.
+        """
         self._from(LIKELY, x)
-        return False
+        return len(x) >= LONG and self._trusted(x)
 
     def run(self, x: np.ndarray) -> bool:
         """All parts as far as they lead down; whether that settles which critical point it is."""

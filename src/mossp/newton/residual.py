@@ -42,11 +42,26 @@ class Evaluation:
     F: float
     gradient: np.ndarray  # of f
     W: np.ndarray
-    p: np.ndarray  # prox_{t h}(x - t W)
-    free: np.ndarray  # the entries in which p moves with x - t W: the others stay at a kink of h
     c: np.ndarray
     J: np.ndarray  # one row per constraint
-    is_equality: np.ndarray
+    kkt: KKT
+
+    @property
+    def is_equality(self) -> np.ndarray:
+        return self.kkt.is_equality
+
+    @functools.cached_property
+    def p(self) -> np.ndarray:
+        """prox_{t h}(x - t W)."""
+        found = self.kkt.regularizer.prox_h(self.x - self.t * self.W, self.t)
+        return np.asarray(found, np.float64)
+
+    @functools.cached_property
+    def free(self) -> np.ndarray:
+        """The entries in which p moves with x - t W: the others stay at a kink of h."""
+        v = self.x - self.t * self.W
+        moved = v + self.kkt.aside * (PROBE * (1 + max(v.max(), -v.min())))
+        return np.asarray(self.kkt.regularizer.prox_h(moved, self.t)) != self.p
 
     @functools.cached_property
     def residual(self) -> float:
@@ -119,6 +134,20 @@ class KKT:
         return np.asarray(self.oracles.is_equality)
 
     @functools.cached_property
+    def aside(self) -> np.ndarray:
+        """2 + cos(0, 1, 4, ...): no two entries move alike, so that a tie (a norm) shows.
+
+        All move alike where no entry depends on another. In place, since x may be long.
+        """
+        if self.regularizer.separable:
+            return np.full(1, 2.0)
+        places = np.arange(float(self.oracles.structure.size))
+        places *= places
+        np.cos(places, out=places)
+        places += 2
+        return places
+
+    @functools.cached_property
     def rows(self) -> int:
         """Samples that one evaluation differentiates."""
         return row_count(self.oracles)
@@ -132,10 +161,7 @@ class KKT:
         else:  # by the products of a linear model: constraints are all that may be compiled
             (f, gradient), (c, J) = self.linear.first_order(x), self.constraints(x)
         W = gradient + q @ J - np.asarray(reg.subgradient_g(x))
-        at = Evaluation(
-            x, q, t, f + float(reg(x)), gradient, W, x, x != 0, c, J, is_equality=self.is_equality
-        )
-        return self.with_multipliers(at, q, t)
+        return Evaluation(x, q, t, f + float(reg(x)), gradient, W, c, J, self)
 
     def constraints(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(c, J), J with one row per constraint."""
@@ -155,19 +181,7 @@ class KKT:
 
     def with_multipliers(self, at: Evaluation, q: np.ndarray, t: float) -> Evaluation:
         """The same x with other multipliers, or another t: no pass over the data."""
-        W = at.W + (q - at.q) @ at.J
-        v, prox_h = at.x - t * W, self.regularizer.prox_h
-        p = np.asarray(prox_h(v, t), np.float64)
-        # No two entries move alike: where several are tied (a group, a norm) the tie shows. In
-        # place, since x may be long: v + PROBE (1 + max |v|) (2 + cos(0, 1, 4, ...)).
-        probe = np.arange(float(len(v)))
-        probe *= probe
-        np.cos(probe, out=probe)
-        probe += 2
-        probe *= PROBE * (1 + max(v.max(), -v.min()))
-        probe += v
-        free = np.asarray(prox_h(probe, t)) != p
-        return dataclasses.replace(at, q=q, t=t, W=W, p=p, free=free)
+        return dataclasses.replace(at, q=q, t=t, W=at.W + (q - at.q) @ at.J)
 
     def with_t(self, at: Evaluation, t: float) -> Evaluation:
         return self.with_multipliers(at, at.q, t)

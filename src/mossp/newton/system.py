@@ -104,9 +104,14 @@ def dense(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.nd
     _, H, pull = block
     d, U = eigenvectors(kkt, at, S)
     if U is None:
-        A, b = H + np.diag((1 / d - 1) / at.t), -R[S] / (d * at.t) - pull
-        y, dq = tangential(A, J[:, S], b, -c - J @ fixed)
-        return y, dq, block
+        K, moves = J[:, S], d >= RIGID
+        stay = np.where(moves, 0.0, -R[S])
+        if not moves.all():
+            H, K, pull, d = H[np.ix_(moves, moves)], K[:, moves], (pull + H @ stay)[moves], d[moves]
+        A, b = H + np.diag((1 / d - 1) / at.t), -R[S][moves] / (d * at.t) - pull
+        y, dq = tangential(A, K, b, -c - J @ fixed - J[:, S] @ stay)
+        stay[moves] = y
+        return stay, dq, block
     rigid = d < RIGID
     stay = -U[:, rigid] @ (U[:, rigid].T @ R[S])
     V, d = U[:, ~rigid], d[~rigid]
@@ -118,10 +123,9 @@ def dense(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.nd
 
 
 def eigenvectors(kkt: KKT, at: Evaluation, S: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Eigenvalues and vectors of D on S; None for the identity, where nothing is rigid."""
-    if kkt.on_host:  # D is diagonal
-        d = slopes_of_prox(kkt.regularizer, at.x - at.t * at.W, at.t)[S]
-        return d, None if d.min(initial=1.0) >= RIGID else np.eye(len(S))
+    """Eigenvalues and vectors of D on S; None for those of a diagonal D, which are unit vectors."""
+    if kkt.on_host:
+        return slopes_of_prox(kkt.regularizer, at.x - at.t * at.W, at.t)[S], None
     D = derivative(kkt, at, unit_rows(S, len(at.x)))[:, S]
     D = (D + D.T) / 2
     if len(S) and np.abs(D - np.eye(len(S))).max() > IDENTITY:
@@ -185,8 +189,12 @@ def by_conjugate_gradients(
     assert isinstance(kkt.linear, LinearLoss)
     d = slopes_of_prox(kkt.regularizer, at.x - at.t * at.W, at.t)[S]
     H = Curvature(kkt.linear, at.x, CURVATURE / at.t, CG_ACCURACY, hessian.meter)
-    pull = (H @ fixed)[S] if fixed.any() else 0.0
-    return H.solve(S, (1 / d - 1) / at.t, -R[S] / (d * at.t) - pull), np.zeros(len(c)), None
+    moves = d >= RIGID
+    dx, fixed, T, d = np.where(moves, 0.0, -R[S]), fixed.copy(), S[moves], d[moves]
+    fixed[S] = dx
+    pull = (H @ fixed)[T] if fixed.any() else 0.0
+    dx[moves] = H.solve(T, (1 / d - 1) / at.t, -R[T] / (d * at.t) - pull)
+    return dx, np.zeros(len(c)), None
 
 
 def matrix_free(kkt: KKT, hessian: Hessian, system: System) -> tuple[np.ndarray, np.ndarray, None]:

@@ -33,6 +33,11 @@ AT_ONCE = 2**18
 ONE_BY_ONE = 3
 
 
+# Of so many rows of B on, a product is with those alone that are not 0, where these are few: SciPy
+# would multiply all the others by 0.
+LONG, FEW = 2**12, 0.125
+
+LARGE_PART = 0.5  # of the columns: matrices of so many are sums by pairs, once these are known
 KEPT = 2  # sets of columns that are kept: those of two outputs
 
 
@@ -79,9 +84,16 @@ class Table:
         """A B."""
         stored = self.A.shape[1]
         with self._threads(B[0].size * stored):
-            product = self.A @ B[:stored]
+            product = self._product(B[:stored])
         product = product + B[stored] if self.ones else product
         return product if self.rows is None else product[self.rows.of]
+
+    def _product(self, B: np.ndarray) -> np.ndarray:
+        if self.sparse and len(B) >= LONG:
+            (held,) = np.nonzero(B.reshape(len(B), -1).any(axis=1))
+            if len(held) <= len(B) * FEW:
+                return self.A[:, held] @ B[held]
+        return self.A @ B
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
         """A'R."""
@@ -196,12 +208,18 @@ class Table:
     def _last(self) -> dict[bytes, Taken]:
         return {}
 
+    @property
+    def paired(self) -> bool:
+        """Whether matrices are sums by pairs of entries, which take as long for any columns."""
+        whole = self if self.part_of is None else self.part_of[0]
+        return "_pairs" in vars(whole) and self.features > whole.features * LARGE_PART
+
     def _pairs_pay(self, S: np.ndarray, T: np.ndarray) -> bool:
         """Whether sums by pairs are less work: from when the others have cost as much as these.
 
         Matrices of few columns are formed from those, which are few entries.
         """
-        if self._pair_count > MOST:
+        if max(self._pair_count, self.features**2) > MOST:  # sums are of all pairs of columns
             return False
         part = self._entry_share(S)
         share = part * (part if T is S else self._entry_share(T))

@@ -55,7 +55,7 @@ def polish(
 
 def bound_to_move(kkt: KKT, n: int) -> np.ndarray | None:
     """The entries that h does not keep at 0; None where these are too many, or 0 is no home."""
-    nudge = NUDGE * (2 + np.cos(np.arange(n) ** 2.0))
+    nudge = np.broadcast_to(NUDGE * kkt.aside, n)
     prox_h = kkt.regularizer.prox_h
     moved = np.zeros(n, bool)
     for sign in (1, -1):

@@ -33,8 +33,9 @@ def finish(p: Prepared, state: State) -> Result:
     # Newton's method may leave for infinity, too, where any point is nearly critical.
     far = np.linalg.norm(outputs.x, axis=1) > watch.far_away
     record, early = state.record, None if state.ended is None else state.ended.status
+    random = watch.outputs(record, state.position, "random") if state.k else None
     ending = Ending(
-        outputs, watch.outputs(record, state.position, "random"), record.lost & ~replaced,
+        outputs, random, record.lost & ~replaced,
         (record.diverged & ~replaced) | far, early, [*state.notes, *record.notes], start=p.start,
         polished=a.polish and not p.budget.late, bounded=state.attempts.bounded,
     )  # fmt: skip

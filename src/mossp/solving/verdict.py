@@ -44,7 +44,7 @@ class Ending:
     """How a run ended, before it is judged."""
 
     outputs: Witness  # leading axis: replicas
-    random: Witness
+    random: Witness | None  # None where no step was taken
     lost: np.ndarray  # replicas that met NaN or infinity; their x is the last finite one
     diverged: np.ndarray
     early: Status | None = None  # INTERRUPTED or STOPPED
@@ -78,17 +78,17 @@ def judge(
     """
     usable = oracles.finite_sum or fresh is not None
 
-    def evaluate() -> tuple[Residuals, Residuals]:
+    def evaluate() -> tuple[Residuals, Residuals | None]:
         """Of the outputs, and of the random ones."""
         if not usable:
             r = jax.device_get(without_gradient(oracles, ending.outputs))
             r = jax.tree.map(lambda a: np.array(a, np.float64), r)
             return r, r
-        both = (ending.outputs, ending.random)
-        judged = residuals_of(oracles, both, fresh, batch_size=batch_size)
+        groups = (ending.outputs, *(() if ending.random is None else (ending.random,)))
+        judged = residuals_of(oracles, groups, fresh, batch_size=batch_size)
         # Which may be changed below.
-        last, random = jax.tree.map(lambda a: np.require(a, np.float64, "W"), judged)
-        return last, random
+        each = jax.tree.map(lambda a: np.require(a, np.float64, "W"), judged)
+        return each[0], None if ending.random is None else each[1]
 
     r, wide = evaluate()
     samples = None if oracles.finite_sum else sample_count(fresh, batch_size)
@@ -136,7 +136,7 @@ def judge(
         notes.append("The stream ended, so that no fresh samples were left to judge the answer.")
     kept = ~(ending.lost | ending.diverged)
     spread = None
-    if usable and kept.all():
+    if usable and kept.all() and wide is not None:
         spread = expectation(wide)
     first = ADVICE if endless else describe(status, cert, tol)
     message = " ".join([first, *([reason] if reason else []), *notes])
