@@ -465,7 +465,24 @@ def test_rows_on_the_host_are_those_of_jax(loss):
         np.testing.assert_allclose(found.values, loss.rows(z, b), rtol=1e-14, atol=1e-300)
         np.testing.assert_allclose(found.slopes, slopes(z), rtol=1e-14, atol=1e-300)
         curvatures = jax.jvp(slopes, (z,), (np.ones_like(z),))[1]
-        np.testing.assert_allclose(found.curvatures, curvatures, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(found.curvatures(), curvatures, rtol=1e-12, atol=1e-15)
+
+
+def test_rows_of_several_classes_on_the_host_are_those_of_jax():
+    """Also where exp overflows; a small loss is exact to its last digits, as no sum with 1 is."""
+    rng = np.random.default_rng(0)
+    z = np.concatenate([rng.normal(size=(20, 3)), [[800, -800, 0], [40, 0, 1], [0, 0, -900]]])
+    b = np.append(rng.integers(0, 3, 20), [0, 0, 2])
+    found = softmax.on_host(z, b)
+    with jax.enable_x64(True):
+        one = lambda z, b: softmax.rows(z[None], b[None])[0]  # noqa: E731
+        z_, b_ = jnp.asarray(z), jnp.asarray(b)
+        np.testing.assert_allclose(found.values, softmax.rows(z_, b_), rtol=1e-13, atol=1e-16)
+        slopes, hessians = jax.vmap(jax.grad(one))(z_, b_), jax.vmap(jax.hessian(one))(z_, b_)
+    np.testing.assert_allclose(found.slopes, slopes, rtol=1e-12, atol=1e-16)
+    np.testing.assert_allclose(found.curvatures(), hessians, rtol=1e-12, atol=1e-16)
+    assert found.values[-2] == pytest.approx(np.exp(-40) + np.exp(-39), rel=1e-15)
+    assert np.isnan(softmax.on_host(z[:1], np.array([7])).values).all()
 
 
 def test_a_class_of_its_own_has_no_rows_on_the_host():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -89,11 +90,15 @@ class Loss(Module):
 
 
 class HostRows(NamedTuple):
-    """The loss of every row, and its first and second derivative in the prediction."""
+    """The loss of every row, and its first and second derivative in the prediction.
+
+    For predictions (rows, C) the second derivatives are (rows, C, C); they are formed if they are
+    called for.
+    """
 
     values: HostArray
     slopes: HostArray
-    curvatures: HostArray
+    curvatures: Callable[[], HostArray]
 
 
 class Predictive(Loss):

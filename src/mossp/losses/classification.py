@@ -58,7 +58,7 @@ class Logistic(Predictive):
         t = -b * prediction
         e = np.exp(-np.abs(t))  # which does not overflow
         values, sigmoid = np.maximum(t, 0) + np.log1p(e), np.where(t > 0, 1, e) / (1 + e)
-        return HostRows(values, -b * sigmoid, b * b * (sigmoid * (1 - sigmoid)))
+        return HostRows(values, -b * sigmoid, lambda: b * b * (sigmoid * (1 - sigmoid)))
 
     def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless every label is -1 or +1."""
@@ -155,6 +155,28 @@ class Softmax(Predictive):
         losses = jax.nn.logsumexp(scores - target, axis=-1)
         # A factor, not a constant, so that the gradient is NaN as well.
         return losses * jnp.where(own.any(axis=-1), 1.0, jnp.nan).astype(losses.dtype)
+
+    def on_host(self, prediction: HostArray, b: HostArray) -> HostRows | None:
+        if type(self) is not Softmax or prediction.ndim != 2:
+            return None
+        scores = np.ascontiguousarray(prediction.T)  # a row for each class
+        own = np.arange(len(scores))[:, None] == b
+        scores = scores - np.sum(np.where(own, scores, 0.0), axis=0)
+        largest = scores.max(axis=0)  # 0 where the own score is the largest
+        e = np.exp(scores - largest)
+        others, mine = np.sum(np.where(own, 0.0, e), axis=0), np.exp(-largest)
+        total = others + mine
+        # 1 - p of the own class without cancellation; the loss is exact where it is small.
+        p, rest = e / total, np.where(own, others, total - e) / total
+        values = largest + np.log1p(others + (mine - 1))
+        values[~own.any(axis=0)] = np.nan
+
+        def curvatures() -> HostArray:
+            D = -p[:, None] * p
+            D[np.arange(len(p)), np.arange(len(p))] = p * rest
+            return np.moveaxis(D, -1, 0)
+
+        return HostRows(values, np.where(own, -rest, p).T, curvatures)
 
     def check(self, batch: Batch, x: PyTree | None = None) -> None:
         """Raise ValueError unless every label is a whole number with a column of x."""

@@ -36,6 +36,7 @@ class At(NamedTuple):
     slopes: np.ndarray  # l', of the rows that count, with their weights
     f: float
     gradient: np.ndarray
+    curvatures: Callable[[], np.ndarray]  # l'', of all rows of z
 
 
 class LinearLoss:
@@ -67,9 +68,9 @@ class LinearLoss:
         """(f, grad f)."""
         key = x.tobytes()
         if self.known is None or self.known.x != key:
-            z, f, slopes = self._zeroth(x)
+            z, f, slopes, curvatures = self._zeroth(x)
             gradient = self.table.transposed(slopes).ravel() / self.N
-            self.known = At(key, z, slopes, f, gradient)
+            self.known = At(key, z, slopes, f, gradient, curvatures)
         return self.known.f, self.known.gradient.copy()
 
     def value(self, x: np.ndarray) -> float:
@@ -78,15 +79,20 @@ class LinearLoss:
             return self.known.f
         return self._zeroth(x)[1]
 
-    def _zeroth(self, x: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-        """(z, f, l')."""
+    def _zeroth(
+        self, x: np.ndarray
+    ) -> tuple[np.ndarray, float, np.ndarray, Callable[[], np.ndarray]]:
+        """(z, f, l', l'')."""
         z = np.zeros((len(self.b), self.C), self.table.A.dtype)
         z[: self.N] = self.table.times(self._matrix(x)) + self.offset
-        ready = self._on_host(z)
-        values, slopes = self._rowwise(_first, z) if ready is None else ready[:2]
+        rows = self._on_host(z)
+        if rows is None:
+            values, slopes = self._rowwise(_first, z)
+            rows = HostRows(values, slopes, lambda: self._rowwise(_second, z))
         # Not by BLAS, whose threads take longer to start, and to wait for, than such a sum does.
-        f = float(np.sum(values[: self.N] * self.w) / self.N)
-        return z, f, slopes.reshape(-1, self.C)[: self.N] * self.w[:, None]
+        f = float(np.sum(rows.values[: self.N] * self.w) / self.N)
+        slopes = rows.slopes.reshape(-1, self.C)[: self.N] * self.w[:, None]
+        return z, f, slopes, rows.curvatures
 
     def products(self, x: np.ndarray, E: np.ndarray) -> np.ndarray:
         """Hess f(x) e for the rows e of E."""
@@ -160,18 +166,18 @@ class LinearLoss:
             if self.known is None or self.known.x != key:
                 self.first_order(x)
             assert self.known is not None
-            ready = self._on_host(self.known.z)
-            found = self._rowwise(_second, self.known.z) if ready is None else ready.curvatures
+            found = np.asarray(self.known.curvatures(), np.float64)
             d = found.reshape(-1, self.C, self.C)[: self.N] * self.w[:, None, None]
             self.curved = key, d
         return self.curved[1]
 
     def _on_host(self, z: np.ndarray) -> HostRows | None:
         """The loss of every row and its derivatives without a program, if the loss knows them."""
-        if self.outputs:
+        found = self.loss.on_host(z if self.outputs else z[:, 0], self._labels)
+        if found is None:
             return None
-        found = self.loss.on_host(z[:, 0], self._labels)
-        return None if found is None else HostRows(*(np.asarray(a, np.float64) for a in found))
+        values, slopes = (np.asarray(a, np.float64) for a in found[:2])
+        return HostRows(values, slopes, found.curvatures)
 
     @functools.cached_property
     def _labels(self) -> np.ndarray:
