@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mossp import losses
 from mossp._base.printing import shown
 from mossp._base.types import HostArray
+from mossp._base.validation import check_choice
 from mossp.expected import Expected
 from mossp.losses import Predictive
 from mossp.result import Result, Status
@@ -329,13 +330,6 @@ def mentions_intercept(constraints: Any) -> bool:
     given = constraints if isinstance(constraints, (list, tuple)) else [constraints]
     texts = (one if isinstance(one, str) else getattr(one, "text", "") for one in given)
     return any(re.search(r"\bintercept\b", str(text)) for text in texts)
-
-
-def check_choice(name: str, given: Any, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise ValueError(
-            f"{name} must be {' or '.join(map(repr, choices))}, but {shown(given)} was given."
-        )
 
 
 PUClassifier.__doc__ = (PUClassifier.__doc__ or "").replace("    {PARAMETERS}\n", PARAMETERS)

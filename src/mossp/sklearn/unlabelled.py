@@ -41,7 +41,16 @@ import scipy.special
 
 from mossp import losses
 from mossp._base.module import Module
-from mossp._base.types import Array, Batch, HostArray, Number, Predictions, PyTree, RowLosses, Targets
+from mossp._base.types import (
+    Array,
+    Batch,
+    HostArray,
+    Number,
+    Predictions,
+    PyTree,
+    RowLosses,
+    Targets,
+)
 from mossp.losses import HostRows, Predictive
 
 
