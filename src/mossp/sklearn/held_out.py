@@ -149,7 +149,7 @@ def ridges(params: Parameters, rows: Rows, lams: Sequence[Any]) -> list[Any]:
 def calibrated(
     loss: PositiveLikelihood, scores: HostArray, rows: Rows, population: HostArray, prior: float
 ) -> Calibrated:
-    """How likely labels are by sigma(a m + b), and which share of the population is called positive.
+    """How likely labels are by sigma(a m + b), and the share that is called positive by it.
 
     Parameters
     ----------

@@ -70,11 +70,12 @@ class PUClassifier(MoSSPClassifier):
     {PARAMETERS}
 
     `prior_` is the share that was given, or estimated, `share_` that of the population at which the
-    intercept was put, and `lam_` the strength, None where an object has its own. The estimated prior is that of Elkan and
-    Noto (2008): a logistic regression with a small ridge tells labelled from unlabelled rows, and
-    the mean of its probabilities over the labelled rows is taken for the chance c that a positive
-    is labelled. Then prior = (share of labelled rows) / c for a single set, and (labelled /
-    unlabelled) (1 - c) / c for case-control. It is too large where positives and negatives overlap.
+    intercept was put, and `lam_` the strength, None where an object has its own. The estimated
+    prior is that of Elkan and Noto (2008): a logistic regression with a small ridge tells labelled
+    from unlabelled rows, and the mean of its probabilities over the labelled rows is taken for the
+    chance c that a positive is labelled. Then prior = (share of labelled rows) / c for a single
+    set, and (labelled / unlabelled) (1 - c) / c for case-control. It is too large where positives
+    and negatives overlap.
 
     The likelihood of the labels of rows that a model has not seen says how good its scores are,
     without a single true label. For five folds (equal rows in the same) the scores m of rows left
@@ -82,8 +83,9 @@ class PUClassifier(MoSSPClassifier):
     the population the mean `prior_`. Left out, `lam` of a ridge is that of eight, from 30 times to
     a hundredth of 2 (sum of the variances of the features) / (number of rows), whose scores have
     the highest likelihood. (This is the normal prior of the coefficients under which scores have
-    the variance 1/2. It stands where fewer than two folds have labelled rows.) The threshold
-    "calibrated" is where the same probability is 1/2.
+    the variance 1/2. It stands where labelled rows are in fewer than two folds.) The threshold
+    "calibrated" is where the same probability is 1/2. `predict_proba` does not take part: it has
+    the model's own scores, which the regulariser has drawn together.
 
     Left out, `lam` of another regulariser is a quarter of what chance makes of the largest entry of
     the gradient, (labelled rows) / (all rows) (2 log(2 n_features) / (labelled rows))^{1/2} times

@@ -10,14 +10,13 @@ of the largest G_j, one sort of the scores. A range [a, b] is a difference of tw
 
     ( T_b(G) - T_a(G) ) / (b - a),    T_s(G) = max over 0 <= q_j <= 1/N, sum_j q_j = s of q'G
 
-which is a difference of convex functions of w: T_a is the concave part. What a range alone says of w
-has a large variance, for it looks at few of the negatives. Wider than it was asked for, with a
-little bias, is
+which is a difference of convex functions of w: T_a is the concave part. A range alone looks at few
+of the negatives, and what it says of w has a large variance. With a little bias, and less of that,
 
     ( T_b(G) / b + T_2b(G) / (2 b) ) / 2
 
-and it is convex. Both are sums of T_s with factors. All G_j take O(N log N) by sums over the sorted
-positives. T_s has kinks where scores are tied; it is smoothed by
+looks at more of them; and it is convex. Both are sums of T_s with factors. All G_j take O(N log N)
+by sums over the sorted positives. T_s has kinks where scores are tied; it is smoothed by
 
     min_t  s t + mean_j delta log(1 + exp((G_j - t) / delta)).
 
