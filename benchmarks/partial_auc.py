@@ -4,7 +4,7 @@
 
 Mean partial AUC over five splits, divided by the length of its range, and seconds of CPU time.
 Every learner sees the same rows, standardised on the training half. PartialAUCClassifier is left at
-its defaults, a ridge whose strength was chosen on other data (rows that were generated with sparse,
+its defaults, a surrogate and a ridge whose strength were chosen on other data (rows that were generated with sparse,
 dense and correlated truths and with categories, and scikit-learn's digits and breast cancer).
 
 SOPA (pip install --no-deps libauc; left out where it is missing) fits a linear model with LibAUC's
