@@ -7,8 +7,8 @@ rows, standardised on the training part; those that take a prior (mossp, nnPU) a
 share, of all rows or of the unlabelled ones as they define it. Errors are means over three draws of
 rows and labels. The defaults of `PUClassifier` (risk, threshold, how the strength is chosen) were
 chosen on 8000 rows of each set, on other draws of the generated one and on sets of other kinds: no
-row for testing is one of these. Its nonzeros are those with `regularizer="l1"`, the second column. Pulearn's trees over features (TAN)
-are left out, quadratic in them.
+row for testing is one of these. Its nonzeros are those with `regularizer="l1"`, the second column.
+Pulearn's trees over features (TAN) are left out, quadratic in them.
 """
 
 from __future__ import annotations

@@ -291,7 +291,8 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
             params["lam"] = of_ranks(rows, of.length, self.regularizer)
         size = self._block_size(rows)
         parts = Classes.of(rows)
-        upper, lower = (each and parts.top(each, delta) for each in of.parts())
+        added, taken = of.parts()
+        upper, lower = parts.top(added, delta), taken and parts.top(taken, delta)
         stated: dict[str, Any] = {"loss": upper, "concave": lower and Smooth(lower)}
         if size is not None:
             loss = BlockLoss(parts.positives, parts.negatives, *of, np.array(delta))
