@@ -75,9 +75,8 @@ def held_out(params: Parameters, rows: Rows, lams: Sequence[Any]) -> HostArray:
 def enough(rows: Rows) -> bool:
     """Whether every fold leaves labelled and unlabelled rows to fit to."""
     folds = folds_of(rows, 0)
-    return all(
-        len(np.unique(folds[(rows.labels > 0) == side])) >= 2 for side in (False, True)
-    )  # fmt: skip
+    used, labelled = folds >= 0, rows.labels > 0
+    return all(len(np.unique(folds[used & (labelled == side)])) >= 2 for side in (False, True))
 
 
 def folds_of(rows: Rows, seed: int) -> HostArray:
@@ -183,4 +182,5 @@ def calibrated(
     found = scipy.optimize.minimize_scalar(
         cost, bounds=SLOPES, method="bounded", options={"xatol": CLOSE}
     )
-    return Calibrated(float(found.fun), float(population @ (logits(found.x) > 0)))
+    share = float(population @ (logits(found.x) > 0))
+    return Calibrated(float(found.fun), min(share, 1.0))

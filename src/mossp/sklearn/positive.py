@@ -84,7 +84,8 @@ class PUClassifier(MoSSPClassifier):
     a hundredth of 2 (sum of the variances of the features) / (number of rows), whose scores have
     the highest likelihood. (This is the normal prior of the coefficients under which scores have
     the variance 1/2. It stands where labelled rows are in fewer than two folds.) The threshold
-    "calibrated" is where the same probability is 1/2. `predict_proba` does not take part: it has
+    "calibrated" is where the same probability is 1/2: where scores of rows left out tell next to
+    nothing, all rows are called what most of them are. `predict_proba` does not take part: it has
     the model's own scores, which the regulariser has drawn together.
 
     Left out, `lam` of another regulariser is a quarter of what chance makes of the largest entry of
