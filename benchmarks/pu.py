@@ -5,10 +5,10 @@
 `pulearn` (pip install pulearn) is left out where it is not installed. Every learner sees the same
 rows, standardised on the training part; those that take a prior (mossp, nnPU) are given the true
 share, of all rows or of the unlabelled ones as they define it. Errors are means over three draws of
-rows and labels. The defaults of `PUClassifier` (risk, threshold, strength) were chosen on 8000 rows
-of each set, and on other draws of the generated one: no row for testing is one of these. Its
-nonzeros are those with `regularizer="l1"`, the second column. Pulearn's trees over features (TAN)
-are left out, quadratic in them.
+rows and labels. The defaults of `PUClassifier` (risk, threshold, how the strength is chosen) were
+chosen on 8000 rows of each set, on other draws of the generated one and on sets of other kinds: no
+row for testing is one of these. Its nonzeros are those with `regularizer="l1"`, the second column.
+Pulearn's trees over features (TAN) are left out, quadratic in them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def mushrooms(rng):
 
 def sets():
     """Names, and for each a function of the seed: rows to learn from and fresh ones for testing."""
-    first = np.random.default_rng(0)  # whose rows the default strength was chosen on
+    first = np.random.default_rng(0)  # whose rows the defaults were chosen on
     for name in ("a9a", "phishing"):
         found = load_data(name)
         X = found.X.toarray() if hasattr(found.X, "toarray") else np.asarray(found.X)

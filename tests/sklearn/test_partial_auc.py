@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mossp
 from mossp.sklearn import PartialAUCClassifier, partial_auc
-from mossp.sklearn.ranks import BlockLoss, Blocks, above, smoothed_top
+from mossp.sklearn.ranks import BlockLoss, Blocks, Range, above, smoothed_top
 from mossp.sklearn.rows import Rows
 
 RNG = np.random.default_rng(2)
@@ -60,16 +60,21 @@ def test_the_measure_is_scikit_learns():
     np.testing.assert_allclose(sum(parts), 0.5 * partial_auc(Y, scores, 0.5), rtol=1e-12)
 
 
-def test_the_answer_is_the_minimum_of_the_surrogate():
-    model = PartialAUCClassifier(0.2, regularizer="ridge", lam=0.1).fit(X, Y)
+@pytest.mark.parametrize("surrogate, shares", [("range", (0.2,)), ("wide", (0.2, 0.4))])
+def test_the_answer_is_the_minimum_of_the_surrogate(surrogate, shares):
+    model = PartialAUCClassifier(0.2, surrogate=surrogate, lam=0.1).fit(X, Y)
     assert model.result_.success
 
     def objective(w):
         """Over all pairs, with its smoothing by a one-dimensional search."""
         G = np.mean(np.maximum(1 - (X[Y == 1] @ w)[:, None] + X[Y == 0] @ w, 0) ** 2, axis=0)
-        top = lambda t: 0.2 * t + np.mean(0.05 * np.logaddexp(0, (G - t) / 0.05))  # noqa: E731
-        found = scipy.optimize.minimize_scalar(top, bracket=(0, G.max()), tol=1e-12)
-        return found.fun / 0.2 + mossp.Ridge(0.1)(w)
+
+        def mean_of_largest(share):
+            top = lambda t: share * t + np.mean(0.05 * np.logaddexp(0, (G - t) / 0.05))  # noqa: E731
+            found = scipy.optimize.minimize_scalar(top, bracket=(0, G.max()), tol=1e-12)
+            return found.fun / share
+
+        return np.mean([mean_of_largest(share) for share in shares]) + mossp.Ridge(0.1)(w)
 
     best = scipy.optimize.minimize(objective, np.zeros(4), method="BFGS", tol=1e-9)
     np.testing.assert_allclose(model.coef_[0], best.x, atol=1e-4)
@@ -80,19 +85,22 @@ def test_the_answer_is_the_minimum_of_the_surrogate():
     np.testing.assert_allclose(np.mean(model.predict(X)[Y == 0]), 0.2, atol=2 / N)
 
 
-def test_a_range_sparse_rows_and_a_constraint():
-    model = PartialAUCClassifier(0.3, 0.1, inequality="x[0] <= 0.5", lam=0.01).fit(X, Y)
+@pytest.mark.parametrize("surrogate", ["wide", "range"])
+def test_a_range_sparse_rows_and_a_constraint(surrogate):
+    asked = {"surrogate": surrogate, "inequality": "x[0] <= 0.5", "lam": 0.01}
+    model = PartialAUCClassifier(0.3, 0.1, **asked).fit(X, Y)
     assert model.result_.success and model.coef_[0, 0] <= 0.5 + 1e-9
-    sparse = PartialAUCClassifier(0.3, 0.1, inequality="x[0] <= 0.5", lam=0.01)
-    sparse.fit(scipy.sparse.csr_matrix(X), Y)
+    sparse = PartialAUCClassifier(0.3, 0.1, **asked).fit(scipy.sparse.csr_matrix(X), Y)
     np.testing.assert_allclose(sparse.coef_, model.coef_, atol=1e-6)
     mean = mossp.Expected(lambda x, batch: jnp.mean(batch[0] @ x) - 1.0)
     assert PartialAUCClassifier(0.3, inequality=mean).fit(X, Y).result_.success
 
 
-def test_mini_batches_of_pairs_come_near_full_passes():
-    full = PartialAUCClassifier(0.3, 0.1, lam=0.02).fit(X, Y)
-    model = PartialAUCClassifier(0.3, 0.1, lam=0.02, batch_size=40, steps=100, tol=0.3)
+@pytest.mark.parametrize("surrogate", ["wide", "range"])
+def test_mini_batches_of_pairs_come_near_full_passes(surrogate):
+    asked = {"surrogate": surrogate, "lam": 0.02}
+    full = PartialAUCClassifier(0.3, 0.1, **asked).fit(X, Y)
+    model = PartialAUCClassifier(0.3, 0.1, **asked, batch_size=40, steps=100, tol=0.3)
     model.fit(X, Y)
     assert model.result_.success and model.certificate_.samples > 0  # judged on fresh blocks
     assert model.surrogate_ < 1.05 * full.surrogate_
@@ -102,13 +110,24 @@ def test_mini_batches_of_pairs_come_near_full_passes():
 def test_the_regulariser_left_out_is_a_ridge_and_l1_has_zeros():
     rare = np.column_stack([X, 0.01 * RNG.normal(size=(N, 3))])
     model = PartialAUCClassifier(0.2).fit(rare, Y)
-    k = 1 / np.sum(Y == 1) + 1 / (0.2 * np.sum(Y == 0))
+    k = 1 / np.sum(Y == 1) + (1 / 0.2 + 1 / 0.4) / 2 / np.sum(Y == 0)
     same = PartialAUCClassifier(0.2, lam=k * rare.var(axis=0).sum(), regularizer="ridge")
     np.testing.assert_allclose(model.coef_, same.fit(rare, Y).coef_, atol=1e-8)
     assert model.result_.success and model.certificate_.is_kkt(1e-8)
     assert np.all(model.coef_ != 0)
     sparse = PartialAUCClassifier(0.2, regularizer="l1").fit(rare, Y)
     assert sparse.result_.success and np.all(sparse.coef_[0, 4:] == 0)
+
+
+def test_wide_ends_at_all_negatives_and_a_range_at_its_own():
+    np.testing.assert_allclose(Range.wide(0.7).shares, [0.7, 1.0], rtol=1e-8)
+    np.testing.assert_allclose(Range.wide(0.7).factors, [0.5 / 0.7, 0.5])
+    added, taken = Range.alone(0.05, 0.2).parts()
+    assert added.shares.tolist() == [0.2] and taken.shares.tolist() == [0.05]
+    np.testing.assert_allclose([*added.factors, *taken.factors], 1 / 0.15)
+    assert Range.wide(0.2).parts()[1] is None and Range.alone(0.0, 0.2).parts()[1] is None
+    np.testing.assert_allclose([Range.alone(0.0, 0.2).length, Range.alone(0.05, 0.2).length],
+                               [0.2, 0.15])  # fmt: skip
 
 
 def test_blocks_are_drawn_by_weight_and_cost_what_their_pairs_do():
@@ -118,7 +137,7 @@ def test_blocks_are_drawn_by_weight_and_cost_what_their_pairs_do():
         np.testing.assert_allclose(np.bincount(np.ravel(i), minlength=3) / i.size, u, atol=0.01)
         assert np.ravel(j).min() == 0 and np.ravel(j).max() == 39
         P, Q, w = RNG.normal(size=(3, 2)), RNG.normal(size=(40, 2)), RNG.normal(size=2)
-        loss = BlockLoss(P, Q, 0.5, 0.2, 1e-6, inner=True)
+        loss = BlockLoss(P, Q, *Range.alone(0.2, 0.5), 1e-6)
         value = loss({"coef": jnp.asarray(w)}, (i[:3], j[:3]))
         by_hand = []
         for k in range(3):

@@ -77,9 +77,9 @@ def test_the_likelihood_is_that_of_its_definition(scenario):
 
 
 def test_the_likelihood_is_at_its_minimum():
-    model = PUClassifier(prior=PRIOR, threshold="half").fit(X, LABELLED)
-    assert model.result_.success
     c, lam = LABELLED.mean() / PRIOR, 2 * X.var(axis=0).sum() / N
+    model = PUClassifier(prior=PRIOR, threshold="half", lam=lam).fit(X, LABELLED)
+    assert model.result_.success
 
     def objective(z):
         p = 1 / (1 + np.exp(-X @ z[:-1] - z[-1]))
@@ -92,7 +92,7 @@ def test_the_likelihood_is_at_its_minimum():
 
 @pytest.mark.parametrize("scenario", ["single-set", "case-control"])
 def test_as_many_are_called_positive_as_there_are(scenario):
-    model = PUClassifier(prior=PRIOR, scenario=scenario).fit(X, LABELLED)
+    model = PUClassifier(prior=PRIOR, scenario=scenario, threshold="prior").fit(X, LABELLED)
     population = slice(None) if scenario == "single-set" else LABELLED == 0
     np.testing.assert_allclose(model.predict(X[population]).mean(), PRIOR, atol=1 / N)
     # It is the intercept alone that moves, and not where something else speaks of it.
@@ -159,6 +159,8 @@ def test_wrong_input_gets_a_sentence():
         PUClassifier(prior=0.5, risk="brave").fit(X, LABELLED)
     with pytest.raises(ValueError, match="threshold must be"):
         PUClassifier(prior=0.5, threshold=0.3).fit(X, LABELLED)
+    with pytest.raises(ValueError, match="by the likelihood of the labels"):
+        PUClassifier(prior=0.5, risk="unbiased", threshold="calibrated").fit(X, LABELLED)
     with pytest.raises(ValueError, match="that of the logistic model"):
         PUClassifier(prior=0.5, risk="likelihood", loss="huberized-hinge").fit(X, LABELLED)
     with pytest.raises(ValueError, match="Only binary"):

@@ -187,6 +187,14 @@ def is_choice(value: object, choices: Sequence[object]) -> bool:
     return plain and value in choices
 
 
+def check_choice(name: str, given: object, choices: Sequence[object]) -> None:
+    """Raise ValueError unless an argument is one of its choices."""
+    if not is_choice(given, choices):
+        raise ValueError(
+            f"{name} must be {' or '.join(map(repr, choices))}, but {shown(given)} was given."
+        )
+
+
 def hides_entries(value: object) -> bool:
     """Whether it is a masked array with entries that are missing, which np.asarray would show."""
     return isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any())

@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score
 from mossp._base.disk import on_by_default
 from mossp._base.printing import shown
 from mossp._base.types import HostArray
-from mossp._base.validation import whole
+from mossp._base.validation import check_choice, whole
 from mossp.data import Sampler, SparseRows, is_sparse
 from mossp.expected import Expected
 from mossp.problem import Problem
@@ -23,12 +23,13 @@ from mossp.sklearn.formulation import constraints_of, penalty_of, settings_of, s
 from mossp.sklearn.levels import level
 from mossp.sklearn.linear import LinearEstimator
 from mossp.sklearn.promises import has_rates
-from mossp.sklearn.ranks import BlockLoss, Blocks, TopShare, block_shape
+from mossp.sklearn.ranks import BlockLoss, Blocks, Range, TopShare, block_shape
 from mossp.sklearn.rows import Rows, checked_rows
 from mossp.sklearn.strengths import is_plain, of_ranks
 from mossp.smoothing import Smooth
 from mossp.solving.solve import solve
 
+SURROGATES = ("wide", "range")
 FULL = "full"  # passes over all rows
 MOST = 50_000_000  # entries of X that full passes look at unless asked
 BLOCK = 1024  # rows of a mini-batch of pairs
@@ -100,8 +101,8 @@ class Classes(NamedTuple):
         u, v = (rows.weights[k] / rows.weights[k].sum() for k in (positive, ~positive))
         return cls(P, Q, u, v)
 
-    def top(self, share: float, factor: float, delta: float) -> TopShare:
-        return TopShare(*self, np.array(share), np.array(factor), np.array(delta))
+    def top(self, of: Range, delta: float) -> TopShare:
+        return TopShare(*self, *of, np.array(delta))
 
 
 class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
@@ -111,6 +112,10 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     ----------
     max_fpr, min_fpr : float
         The range of false positive rates, 0 <= min_fpr < max_fpr <= 1.
+    surrogate : {"wide", "range"}
+        "wide", the default: the surrogate's mean over the rates up to `max_fpr` and those up to
+        twice as many, which is convex and looks at more negatives than the range has. "range": that
+        of the range alone, a difference of convex functions unless `min_fpr` is 0.
     delta : float
         Smooths which negatives count, in units of the squared hinge.
     regularizer, lam, equality, inequality, nonnegative, feature_weights
@@ -144,9 +149,9 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
 
     Notes
     -----
-    A full pass costs a sort of the scores, O(N log N). The surrogate is convex for `min_fpr = 0`;
-    else it is a difference of convex functions, and the certificate is of a critical point. It is
-    of the smoothed surrogate.
+    A full pass costs a sort of the scores, O(N log N). The surrogate is convex, and the answer its
+    minimum, but for a "range" that does not begin at 0: then the certificate is of a critical
+    point. It is of the smoothed surrogate.
 
     A mini-batch is a block of some positives and some negatives, drawn anew for every step, with
     all pairs between them. The mean over all blocks is what is minimised then: the share `max_fpr`
@@ -154,8 +159,9 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     The certificate is of that mean, from fresh blocks, at `tol` = 1e-2 unless asked otherwise;
     `surrogate_`, `partial_auc_` and the intercept are of all rows in either case.
 
-    Left out, `lam` is sum_j Var(x_j) k for a ridge, where `k = 1/n_+ + 1/((max_fpr - min_fpr) n_-)`
-    for `n_+` positives and `n_-` negatives; for every other regulariser 0.2 (2 log(2 n_features)
+    Left out, `lam` is sum_j Var(x_j) k for a ridge, where `k = 1/n_+ + 1/(length n_-)` for `n_+`
+    positives and `n_-` negatives, and the length is max_fpr - min_fpr of a "range", and 4/3 max_fpr
+    of "wide", as long as 2 max_fpr <= 1; for every other regulariser 0.2 (2 log(2 n_features)
     k)^{1/2} times the usual scale of a feature.
 
     Examples
@@ -177,6 +183,7 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
         max_fpr: float = 0.1,
         min_fpr: float = 0.0,
         *,
+        surrogate: str = "wide",
         delta: float = 0.05,
         regularizer: Any = "ridge",
         lam: float | None = None,
@@ -205,6 +212,7 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
         )  # fmt: skip
         self.max_fpr = max_fpr
         self.min_fpr = min_fpr
+        self.surrogate = surrogate
         self.delta = delta
 
     def fit(
@@ -259,6 +267,7 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
             )
         if rows.outputs:
             raise ValueError("Only binary classification is supported: a ROC curve is of two.")
+        check_choice("surrogate", self.surrogate, SURROGATES)
         for name in ("max_fpr", "min_fpr", "delta"):
             given = getattr(self, name)
             if isinstance(given, bool) or not isinstance(given, (int, float, np.number)):
@@ -277,19 +286,16 @@ class PartialAUCClassifier(ClassifierMixin, LinearEstimator):
     def _minimised(self, rows: Rows, low: float, high: float, delta: float) -> tuple[Result, float]:
         """(the answer, the surrogate at it)."""
         params = {**vars(self), "fit_intercept": False, "batch_size": None}
+        of = Range.alone(low, high) if self.surrogate == "range" else Range.wide(high)
         if self.lam is None and is_plain(self.regularizer):
-            params["lam"] = of_ranks(rows, high - low, self.regularizer)
+            params["lam"] = of_ranks(rows, of.length, self.regularizer)
         size = self._block_size(rows)
         parts = Classes.of(rows)
-        most = min(high, 1 - 1e-9)  # all negatives: smoothing has nothing to choose from
-        upper = parts.top(most, 1 / (high - low), delta)
-        lower = parts.top(low, 1 / (high - low), delta) if low else None
+        added, taken = of.parts()
+        upper, lower = parts.top(added, delta), taken and parts.top(taken, delta)
         stated: dict[str, Any] = {"loss": upper, "concave": lower and Smooth(lower)}
         if size is not None:
-            loss = BlockLoss(
-                parts.positives, parts.negatives, np.array(most), np.array(low), np.array(delta),
-                inner=low > 0,
-            )  # fmt: skip
+            loss = BlockLoss(parts.positives, parts.negatives, *of, np.array(delta))
             shape = block_shape(size, high)
             stated = {"loss": loss, "data": Sampler(Blocks.of(parts.u, parts.v, *shape))}
             params["batch_size"] = 1  # block a step

@@ -13,10 +13,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mossp import losses
 from mossp._base.printing import shown
+from mossp._base.types import HostArray
+from mossp._base.validation import check_choice
 from mossp.expected import Expected
 from mossp.losses import Predictive
 from mossp.result import Result, Status
 from mossp.sklearn.formulation import CLASSIFICATION, loss_of
+from mossp.sklearn.held_out import FACTORS, calibrated, enough, held_out
 from mossp.sklearn.levels import level
 from mossp.sklearn.linear import PARAMETERS
 from mossp.sklearn.models import MoSSPClassifier
@@ -27,7 +30,7 @@ from mossp.sklearn.strengths import is_plain, of_likelihood, of_risk
 from mossp.sklearn.unlabelled import NoNegativeRisk, PositiveLikelihood, PositiveUnlabelled
 
 RISKS = ("likelihood", "nonnegative", "unbiased")
-THRESHOLDS = ("prior", "half")
+THRESHOLDS = ("calibrated", "prior", "half")
 SCENARIOS = ("single-set", "case-control")
 RIDGE = 1e-3  # of the classifier behind an estimated prior
 NAME = "negatives"  # of the constraint
@@ -51,10 +54,13 @@ class PUClassifier(MoSSPClassifier):
         negatives, and may fall below 0 though no loss does. It does where labels are few and the
         regulariser is weak: then it has no minimum. "nonnegative", the default with another loss,
         keeps that part above 0.
-    threshold : {"prior", "half"}
-        "prior", the default: the intercept is moved so that the share `prior_` of the population
-        is called positive by `predict`. A regulariser shrinks scores, and with them probabilities
-        towards the prior, so that too few of them are above 1/2, the threshold of "half".
+    threshold : {"calibrated", "prior", "half"}, optional
+        What `predict` calls positive. A regulariser shrinks scores, and with them probabilities
+        towards the prior, so that too few of them are above 1/2, the threshold of "half". For the
+        other two the intercept is moved. "calibrated", the default for the likelihood: so that as
+        many rows of the population are called positive as have a probability above 1/2 by scores
+        of rows left out, rescaled such that labels are most likely (Notes). "prior", the default
+        for the risks: so that the share `prior_` is.
     scenario : {"single-set", "case-control"}
         Whether labelled rows are a part of one sample of the population, and count among the
         unlabelled too, or were drawn by themselves, beside a sample of the population.
@@ -63,17 +69,28 @@ class PUClassifier(MoSSPClassifier):
         "huberized-hinge".
     {PARAMETERS}
 
-    `prior_` is the share that was given, or estimated. The estimated prior is that of Elkan and
-    Noto (2008): a logistic regression with a small ridge tells labelled from unlabelled rows, and
-    the mean of its probabilities over the labelled rows is taken for the chance c that a positive
-    is labelled. Then prior = (share of labelled rows) / c for a single set, and (labelled /
-    unlabelled) (1 - c) / c for case-control. It is too large where positives and negatives overlap.
+    `prior_` is the share that was given, or estimated, `share_` that of the population at which the
+    intercept was put, and `lam_` the strength, None where an object has its own. The estimated
+    prior is that of Elkan and Noto (2008): a logistic regression with a small ridge tells labelled
+    from unlabelled rows, and the mean of its probabilities over the labelled rows is taken for the
+    chance c that a positive is labelled. Then prior = (share of labelled rows) / c for a single
+    set, and (labelled / unlabelled) (1 - c) / c for case-control. It is too large where positives
+    and negatives overlap.
 
-    Left out, `lam` of a ridge on the likelihood is 2 (sum of the variances of the features) /
-    (number of rows): a normal prior of the coefficients under which scores have the variance 1/2.
-    Of another regulariser it is a quarter of what chance makes of the largest entry of the
-    gradient, (labelled rows) / (all rows) (2 log(2 n_features) / (labelled rows))^{1/2} times the
-    usual scale of a feature; of the two risks half of the same with prior in place of the first
+    The likelihood of the labels of rows that a model has not seen says how good its scores are,
+    without a single true label. For five folds (equal rows in the same) the scores m of rows left
+    out are taken for sigma(a m + b), with the a > 0 that is the most likely and the b that gives
+    the population the mean `prior_`. Left out, `lam` of a ridge is that of eight, from 30 times to
+    a hundredth of 2 (sum of the variances of the features) / (number of rows), whose scores have
+    the highest likelihood. (This is the normal prior of the coefficients under which scores have
+    the variance 1/2. It stands where labelled rows are in fewer than two folds.) The threshold
+    "calibrated" is where the same probability is 1/2: where scores of rows left out tell next to
+    nothing, all rows are called what most of them are. `predict_proba` does not take part: it has
+    the model's own scores, which the regulariser has drawn together.
+
+    Left out, `lam` of another regulariser is a quarter of what chance makes of the largest entry of
+    the gradient, (labelled rows) / (all rows) (2 log(2 n_features) / (labelled rows))^{1/2} times
+    the usual scale of a feature; of the two risks half of the same with prior in place of the first
     fraction. It is weak where labels are many. Where they are few, an l1 norm that is much weaker
     leaves the unbiased risk without a minimum.
 
@@ -103,7 +120,7 @@ class PUClassifier(MoSSPClassifier):
         prior: float | None = None,
         *,
         risk: str | None = None,
-        threshold: str = "prior",
+        threshold: str | None = None,
         scenario: str = "single-set",
         loss: Any = None,
         regularizer: Any = "ridge",
@@ -157,9 +174,9 @@ class PUClassifier(MoSSPClassifier):
         if self._moves():
             scores = self._scores(X, offset)
             weights = np.ones(len(scores)) if sample_weight is None else np.asarray(sample_weight)
-            if self.scenario == "case-control":  # of which only the unlabelled are a sample
-                weights = np.where(np.asarray(y) == self.classes_[1], 0.0, weights)
-            self.intercept_ = self.intercept_ - level(scores, weights, self.prior_, nearest=True)
+            labelled = np.asarray(y) == self.classes_[1]
+            cut = level(scores, self._population(weights, labelled), self.share_, nearest=True)
+            self.intercept_ = self.intercept_ - cut
         return self
 
     def _risk(self) -> str:
@@ -169,11 +186,21 @@ class PUClassifier(MoSSPClassifier):
         logistic = isinstance(loss_of(self.loss, CLASSIFICATION), losses.Logistic)
         return "likelihood" if logistic else "nonnegative"
 
+    def _threshold(self) -> str:
+        """Where decisions are taken: as asked, or what suits the risk."""
+        if self.threshold is not None:
+            return self.threshold
+        return "calibrated" if self._risk() == "likelihood" else "prior"
+
+    def _population(self, weights: HostArray, labelled: HostArray) -> HostArray:
+        """Weights of the rows as a sample of the population."""
+        return np.where(labelled, 0.0, weights) if self.scenario == "case-control" else weights
+
     def _moves(self) -> bool:
         """Whether the intercept may be moved to where `threshold` wants it."""
         held = self.penalize_intercept or self.constrain_intercept or has_rates(vars(self))
         held = held or mentions_intercept(self.equality) or mentions_intercept(self.inequality)
-        return self.threshold == "prior" and self.fit_intercept and not held
+        return self._threshold() != "half" and self.fit_intercept and not held
 
     def _solved(self, params: dict[str, Any], rows: Rows, start: Any) -> Result:
         """A minimum of the unbiased risk where that part is positive is one of the other, too."""
@@ -203,18 +230,38 @@ class PUClassifier(MoSSPClassifier):
                 f"classification is supported, but y has the classes {classes}."
             )
         check_choice("risk", self._risk(), RISKS)
-        check_choice("threshold", self.threshold, THRESHOLDS)
+        check_choice("threshold", self._threshold(), THRESHOLDS)
         check_choice("scenario", self.scenario, SCENARIOS)
+        if self.threshold == "calibrated" and self._risk() != "likelihood":
+            raise ValueError(
+                "threshold='calibrated' is by the likelihood of the labels: use risk='likelihood', "
+                "or threshold='prior'."
+            )
         labelled, weights = rows.labels > 0, rows.weights / rows.weights.sum()
         share = float(weights[labelled].sum())
         self.prior_ = self._estimated(rows, share) if self.prior is None else self._given(share)
         single = self.scenario == "single-set"
         params = {**vars(self), "loss": self._loss(rows, share, single)}
-        if self.lam is None and is_plain(self.regularizer):
-            if self._risk() == "likelihood":
-                params["lam"] = of_likelihood(rows, share, self.regularizer)
-            else:
-                params["lam"] = of_risk(rows, self.prior_)
+        plain = self.lam is None and is_plain(self.regularizer)
+        likelihood = self._risk() == "likelihood"
+        if plain and likelihood:
+            params["lam"] = of_likelihood(rows, share, self.regularizer)
+        elif plain:
+            params["lam"] = of_risk(rows, self.prior_)
+        chooses = plain and likelihood and self.regularizer == "ridge"
+        calibrates = self._threshold() == "calibrated" and self._moves()
+        self.share_ = self.prior_
+        if (chooses or calibrates) and enough(rows):
+            lams = params["lam"] * FACTORS if chooses else [params["lam"]]
+            population = self._population(rows.weights, labelled)
+            found = [
+                calibrated(params["loss"], scores, rows, population, self.prior_)
+                for scores in held_out(params, rows, lams)
+            ]
+            best = min(range(len(lams)), key=lambda k: found[k].loss)
+            params["lam"] = lams[best]
+            self.share_ = found[best].share if calibrates else self.prior_
+        self.lam_ = params["lam"]
         return params
 
     def _loss(self, rows: Rows, share: float, single: bool) -> Predictive:
@@ -286,13 +333,6 @@ def mentions_intercept(constraints: Any) -> bool:
     given = constraints if isinstance(constraints, (list, tuple)) else [constraints]
     texts = (one if isinstance(one, str) else getattr(one, "text", "") for one in given)
     return any(re.search(r"\bintercept\b", str(text)) for text in texts)
-
-
-def check_choice(name: str, given: Any, choices: tuple[str, ...]) -> None:
-    if given not in choices:
-        raise ValueError(
-            f"{name} must be {' or '.join(map(repr, choices))}, but {shown(given)} was given."
-        )
 
 
 PUClassifier.__doc__ = (PUClassifier.__doc__ or "").replace("    {PARAMETERS}\n", PARAMETERS)

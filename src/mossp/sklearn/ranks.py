@@ -10,8 +10,13 @@ of the largest G_j, one sort of the scores. A range [a, b] is a difference of tw
 
     ( T_b(G) - T_a(G) ) / (b - a),    T_s(G) = max over 0 <= q_j <= 1/N, sum_j q_j = s of q'G
 
-which is a difference of convex functions of w: T_a is the concave part. All G_j take O(N log N) by
-sums over the sorted positives. T_s has kinks where scores are tied; it is smoothed by
+which is a difference of convex functions of w: T_a is the concave part. A range alone looks at few
+of the negatives, and what it says of w has a large variance. With a little bias, and less of that,
+
+    ( T_b(G) / b + T_2b(G) / (2 b) ) / 2
+
+looks at more of them; and it is convex. Both are sums of T_s with factors. All G_j take O(N log N)
+by sums over the sorted positives. T_s has kinks where scores are tied; it is smoothed by
 
     min_t  s t + mean_j delta log(1 + exp((G_j - t) / delta)).
 
@@ -23,7 +28,7 @@ of order 1 / (s times the negatives of a block).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,24 +37,66 @@ import numpy as np
 from jax import lax
 
 from mossp._base.module import Module
-from mossp._base.types import Array, Batch, Number, PyTree, Scalar
+from mossp._base.types import Array, Batch, HostArray, Number, PyTree, Scalar
 from mossp.smoothing import HALVINGS
+
+WIDER = 2  # times the range that was asked for
+
+
+class Range(NamedTuple):
+    """What is minimised for a range of false positive rates: sum_k factor_k T_{share_k}(G)."""
+
+    shares: HostArray
+    factors: HostArray
+
+    @classmethod
+    def alone(cls, low: float, high: float) -> Range:
+        """The range as it is: (T_high - T_low) / (high - low)."""
+        signs = [1.0, -1.0] if low else [1.0]
+        return cls(capped([high, low][: len(signs)]), np.array(signs) / (high - low))
+
+    @classmethod
+    def wide(cls, high: float) -> Range:
+        """Half of it up to `high`, and half up to twice as much."""
+        shares = np.minimum([high, WIDER * high], 1.0)
+        return cls(capped(shares), 1 / (2 * shares))
+
+    @property
+    def length(self) -> float:
+        """Of one range that has as much variance for as many negatives."""
+        return float(1 / self.factors[self.factors > 0].sum())
+
+    def parts(self) -> tuple[Range, Range | None]:
+        """What is added, and what is taken away: the convex and the concave part."""
+        added = self.factors > 0
+        if added.all():
+            return self, None
+        return self.only(added), Range(self.shares[~added], -self.factors[~added])
+
+    def only(self, some: HostArray) -> Range:
+        return Range(self.shares[some], self.factors[some])
+
+
+def capped(shares: Any) -> HostArray:
+    """Short of all negatives, of which smoothing has nothing to choose."""
+    return np.minimum(shares, 1 - 1e-9)
 
 
 class TopShare(Module):
-    """factor T_s(G), of x = {"coef"} and all rows."""
+    """sum_k factor_k T_{share_k}(G), of x = {"coef"} and all rows."""
 
     positives: Any  # rows
     negatives: Any
     u: Any  # weights of the positives, with sum 1
     v: Any  # and of the negatives
-    share: Number  # s
-    factor: Number
+    shares: Any
+    factors: Any
     delta: Number
 
     def __call__(self, x: PyTree) -> Any:
         m, n = self.positives @ x["coef"], self.negatives @ x["coef"]
-        return self.factor * smoothed_top(above(m, n, self.u), self.v, self.share, self.delta)
+        G = above(m, n, self.u)
+        return smoothed_tops(G, self.v, self.shares, self.factors, self.delta)
 
 
 def above(m: Array, n: Array, u: Array) -> Array:
@@ -69,6 +116,12 @@ def above(m: Array, n: Array, u: Array) -> Array:
     below = jnp.searchsorted(lax.stop_gradient(m), lax.stop_gradient(t))
     weight, first, second = (each[below] for each in sums)
     return jnp.maximum(t * t * weight - 2 * t * first + second, 0.0)
+
+
+def smoothed_tops(G: Array, v: Array, shares: Any, factors: Any, delta: Number) -> Scalar:
+    """sum_k factor_k T_{share_k}(G), smoothed."""
+    tops = [smoothed_top(G, v, shares[k], delta) for k in range(len(shares))]
+    return sum((factors[k] * top for k, top in enumerate(tops)), start=jnp.zeros((), G.dtype))
 
 
 def smoothed_top(G: Array, v: Array, share: Number, delta: Number) -> Scalar:
@@ -122,23 +175,19 @@ class Blocks(Module):
 
 
 class BlockLoss(Module):
-    """(T_b(G) - T_a(G)) / (b - a), the mean over the blocks of a batch."""
+    """sum_k factor_k T_{share_k}(G), the mean over the blocks of a batch."""
 
     positives: Any  # rows
     negatives: Any
-    high: Number  # b
-    low: Number  # a
+    shares: Any
+    factors: Any
     delta: Number
-    inner: bool = eqx.field(static=True)  # whether a > 0
 
     def __call__(self, x: PyTree, batch: Batch) -> Scalar:
         def surrogate(m: Array, n: Array) -> Scalar:
             p, q = m.shape[0], n.shape[0]
             G, v = above(m, n, jnp.full(p, 1 / p, m.dtype)), jnp.full(q, 1 / q, n.dtype)
-            top = smoothed_top(G, v, self.high, self.delta)
-            if self.inner:
-                top = top - smoothed_top(G, v, self.low, self.delta)
-            return top / (self.high - self.low)
+            return smoothed_tops(G, v, self.shares, self.factors, self.delta)
 
         m, n = (
             (rows[places.ravel()] @ x["coef"]).reshape(places.shape)

@@ -37,11 +37,22 @@ from __future__ import annotations
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 
 from mossp import losses
 from mossp._base.module import Module
-from mossp._base.types import Array, Batch, Number, Predictions, PyTree, RowLosses, Targets
+from mossp._base.types import (
+    Array,
+    Batch,
+    HostArray,
+    Number,
+    Predictions,
+    PyTree,
+    RowLosses,
+    Targets,
+)
 from mossp.losses import Predictive
+from mossp.losses.base import HostRows
 from mossp.losses.classification import softplus
 
 
@@ -79,6 +90,17 @@ class PositiveLikelihood(Predictive):
         s, m = softplus, prediction
         labelled = s(m + self.labelled) - m
         return jnp.where(b > 0, labelled, s(m + self.first) - s(m + self.second))
+
+    def on_host(self, prediction: HostArray, b: HostArray) -> HostRows:
+        known, s, p = b > 0, lambda t: np.logaddexp(0.0, t), scipy.special.expit
+        at = prediction + np.where(known, self.labelled, self.first)
+        beside = prediction + self.second
+        up, down = p(at), p(beside)
+        return HostRows(
+            s(at) - np.where(known, prediction, s(beside)),
+            up - np.where(known, 1.0, down),
+            lambda: up * (1 - up) - np.where(known, 0.0, down * (1 - down)),
+        )
 
     @property
     def loss(self) -> Predictive:
