@@ -3,6 +3,7 @@
 import pickle
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -166,7 +167,7 @@ def test_groups_from_all_that_sensitive_may_be():
     model = clone(LOGISTIC).set_params(rates=text)
     by_dict = clone(model).fit(X, Y, sensitive={"sex": SEX}).coef_
     frame = pd.DataFrame({"other": np.arange(N), "sex": SEX})
-    for given in (frame, frame["sex"]):
+    for given in (frame, frame["sex"], SEX):
         np.testing.assert_array_equal(clone(model).fit(X, Y, sensitive=given).coef_, by_dict)
     unnamed = model.set_params(rates="|selection[F] - selection[sensitive=M]| <= 0.05")
     np.testing.assert_array_equal(clone(unnamed).fit(X, Y, sensitive=SEX).coef_, by_dict)
@@ -278,6 +279,34 @@ def test_where_captured_rows_are_found():
     assert captured(functools.partial(lambda a, x: x, long), N) == "an argument of shape (900, 2)"
     assert captured(mossp.constraints.Linear(np.ones((N, 2)), np.ones(N)), N) is not None
     assert captured(mossp.constraints.Sphere(), N) is None
+
+    def margins(x):
+        return long @ x
+
+    rows = {"X": long, "y": short}
+    assert captured(lambda x: jnp.mean(margins(x)), N) == "`long`"  # of a helper
+    assert captured(lambda x: jnp.mean(jax.jit(margins)(x)), N) == "`long`"
+    assert captured(lambda x: (lambda w: long @ w)(x), N) == "`long`"
+    assert captured(lambda x: (lambda w: X @ w)(x), N) == "`X`"
+    assert captured(lambda x: rows["X"] @ x, N) == "`rows`"
+    assert captured(lambda x, a=long.T: x @ a, N) == "`a`"
+    assert captured(lambda x: jnp.mean(x * short), N) is None
+
+
+def test_constraints_of_an_estimator_may_have_names():
+    given = {
+        "size": mossp.Expected(squares),
+        "first": lambda x: x[0] - 0.4,
+        "text": "x[1] <= 0.3",
+    }
+    model = clone(LOGISTIC).set_params(inequality=given).fit(X, Y)
+    multipliers = model.certificate_.multipliers["inequality"]
+    assert model.result_.success and set(multipliers) == {"coefficients", "size"}
+    assert {"first", "text"} <= set(multipliers["coefficients"])
+    listed = clone(LOGISTIC).set_params(inequality=list(given.values())).fit(X, Y)
+    np.testing.assert_allclose(listed.coef_, model.coef_, atol=1e-9)
+    with pytest.raises(ValueError, match="cannot have the name 'coefficients': choose another"):
+        clone(LOGISTIC).set_params(inequality={"coefficients": given["first"]}).fit(X, Y)
 
 
 # Wrong input --------------------------------------------------------------------------------------

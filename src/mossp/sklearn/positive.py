@@ -16,6 +16,7 @@ from mossp._base.printing import shown
 from mossp.expected import Expected
 from mossp.losses import Predictive
 from mossp.result import Result, Status
+from mossp.sklearn.coefficients import entries
 from mossp.sklearn.formulation import CLASSIFICATION, loss_of
 from mossp.sklearn.levels import level
 from mossp.sklearn.linear import PARAMETERS
@@ -283,7 +284,7 @@ class PUClassifier(MoSSPClassifier):
 
 def mentions_intercept(constraints: Any) -> bool:
     """Whether a text among them does; functions see the intercept where `constrain_intercept`."""
-    given = constraints if isinstance(constraints, (list, tuple)) else [constraints]
+    given = (one for _, one in entries(constraints))
     texts = (one if isinstance(one, str) else getattr(one, "text", "") for one in given)
     return any(re.search(r"\bintercept\b", str(text)) for text in texts)
 
