@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import confusion_matrix
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -263,6 +263,7 @@ def test_rows_that_a_constraint_captured_are_said_in_cross_validation():
     for run in (
         lambda: PathCV(model, lams=[0.02, 0.01], cv=2).fit(X, Y),
         lambda: cross_val_score(model, X, Y, cv=2),
+        lambda: cross_val_predict(model, X, Y, cv=2),
     ):
         with pytest.warns(UserWarning, match=r"holds `held` with 900 rows, as many as X has"):
             run()
@@ -285,7 +286,8 @@ def test_where_captured_rows_are_found():
 
     rows = {"X": long, "y": short}
     assert captured(lambda x: jnp.mean(margins(x)), N) == "`long`"  # of a helper
-    assert captured(lambda x: jnp.mean(jax.jit(margins)(x)), N) == "`long`"
+    jitted = jax.jit(margins)
+    assert captured(lambda x: jnp.mean(jitted(x)), N) == "`long`"
     assert captured(lambda x: (lambda w: long @ w)(x), N) == "`long`"
     assert captured(lambda x: (lambda w: X @ w)(x), N) == "`X`"
     assert captured(lambda x: rows["X"] @ x, N) == "`rows`"

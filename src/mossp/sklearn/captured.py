@@ -51,6 +51,7 @@ def captured(function: Any, rows: int, deep: int = DEEP) -> str | None:
         inside = [*function.args, *function.keywords.values()]
         given = next((f"an argument of {shape_of(v)}" for v in inside if is_long(v, rows)), None)
         return given or captured(function.func, rows, deep)
+    function = getattr(function, "__wrapped__", function)  # jitted, or decorated
     if isinstance(function, types.MethodType):
         return captured(function.__func__, rows, deep) or held_by(function.__self__, rows)
     if not isinstance(function, types.FunctionType):
@@ -90,7 +91,7 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def is_near(value: Any, function: types.FunctionType) -> bool:
     """Whether it is a function of the same module: a user's own helper, not a package's."""
-    value = getattr(value, "__wrapped__", value)  # jitted
+    value = getattr(value, "__wrapped__", value)
     return isinstance(value, types.FunctionType) and value.__globals__ is function.__globals__
 
 

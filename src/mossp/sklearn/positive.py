@@ -244,8 +244,9 @@ class PUClassifier(MoSSPClassifier):
         if self.scenario == "single-set" and prior < share:
             raise ValueError(
                 f"prior = {prior:g} is below the share {share:.3g} of rows that are labelled "
-                "positive: it is the share of all positives among all rows. Where the unlabelled "
-                "rows are a sample of their own, use scenario='case-control'."
+                f"positive, those with y = {self.classes_[1]}, the larger label: it is the share "
+                "of all positives among all rows. Where the unlabelled rows are a sample of their "
+                "own, use scenario='case-control'."
             )
         return float(prior)
 
