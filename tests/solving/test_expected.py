@@ -426,6 +426,8 @@ WRONG = {
     "half a row": (lambda: mossp.Expected(mean_of, batch_size=0.5), TypeError, "whole number"),
     "an entry that is a number": (lambda: {"a": ball, "b": 3.0}, TypeError,
                                   "constraint 'b' must be a function of x or mossp.Expected"),
+    "a batch without Expected": (lambda: {"fpr": lambda x, b: jnp.mean(b[1] @ x)}, TypeError,
+                                 "asks for x and b: write mossp.Expected"),
     "NaN in its data": (lambda: mossp.Expected(mean_of_own, data=np.full((3, n), np.nan)),
                         ValueError, "NaN"),
 }  # fmt: skip
@@ -446,6 +448,8 @@ def test_wrong_input_is_one_sentence_before_anything_is_compiled(what):
 def test_a_problem_without_data_has_no_rows_to_look_at():
     with pytest.raises(ValueError, match="looks at the rows of the problem, which has no data"):
         mossp.Problem(ball, inequality=mossp.Expected(mean_of))
+    with pytest.raises(ValueError, match=r"concave part .* alone \(the problem has no data\)"):
+        solve(mossp.Problem(ball, concave=lambda x, b: jnp.mean(b @ x)))
 
 
 def test_group_weights_make_a_mean_over_all_rows_that_of_a_group():

@@ -13,7 +13,7 @@ from mossp._base.module import Module
 from mossp._base.printing import shown
 from mossp._base.structure import as_pytree
 from mossp._base.types import Batch, PyTree
-from mossp.expected import Expected
+from mossp.expected import Expected, refuse_batch
 from mossp.expressions import Expression, parse
 from mossp.fairness import Covariance, Covariances
 from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
@@ -140,6 +140,7 @@ def constraint_of(
             of_rows = OfRows(as_pytree(one.function), extended, one.data is not None, arrays)
             means[name or f"mean {len(means)}"] = Expected(of_rows, one.data, one.batch_size)
         elif callable(one):
+            refuse_batch(f"The {'equality' if relation == '=' else 'inequality'} constraint", one)
             parts.append(as_pytree(one))
             names.append(name or str(len(names)))
         else:
