@@ -100,11 +100,13 @@ class Expected:
             )
         for name in ("loader", "values"):
             loader = getattr(self, name)
-            whole = isinstance(loader, (torch.Tensor, Mapping, str))  # iterated row by row, or by name
+            # A tensor is iterated row by row, a mapping by its names.
+            whole = isinstance(loader, (torch.Tensor, Mapping, str))
             if loader is not None and (whole or not isinstance(loader, Iterable)):
+                given = f"a {type(loader).__name__}" if whole else shown(loader)
                 raise TypeError(
                     f"{name} must be an iterable of batches, such as a DataLoader or a list, but "
-                    f"{f"a {type(loader).__name__}" if whole else shown(loader)} was given."
+                    f"{given} was given."
                 )
         if self.values is not None and self.loader is None:
             raise ValueError("values are batches for function(batch): give a loader, too.")
