@@ -312,7 +312,7 @@ def test_constraints_of_an_estimator_may_have_names():
     np.testing.assert_allclose(listed.coef_, model.coef_, atol=1e-9)
     with pytest.raises(ValueError, match="cannot have the name 'coefficients': choose another"):
         clone(LOGISTIC).set_params(inequality={"coefficients": given["first"]}).fit(X, Y)
-    with pytest.raises(TypeError, match="asks for x and batch: write mossp.Expected"):
+    with pytest.raises(TypeError, match=r"asks for x and batch: write mossp\.Expected"):
         clone(LOGISTIC).set_params(inequality=squares).fit(X, Y)
 
 
