@@ -68,9 +68,9 @@ def captured(function: Any, rows: int, deep: int = DEEP) -> str | None:
 def outside(function: types.FunctionType) -> dict[str, Any]:
     """What a function finds outside of itself, by name: in its module, closure and defaults."""
     values: dict[str, Any] = {}
+    module = function.__globals__
     for code in codes(function.__code__):
-        names = [n for n in code.co_names if n in function.__globals__]
-        values |= {name: function.__globals__[name] for name in names}
+        values |= {name: module[name] for name in code.co_names if name in module}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
             values[name] = cell.cell_contents
