@@ -401,6 +401,20 @@ def test_a_run_that_is_fed():
     np.testing.assert_allclose(run.x, projected(A.mean(axis=0)), atol=0.2)
 
 
+def test_batches_that_come_again_show_all_their_rows_to_values_and_derivatives():
+    rng = np.random.default_rng(5)
+    rows = np.repeat([[0.0, 0.0], [1.0, 1.0]], 40, axis=0)
+    rows = rng.permutation(rows + 0.1 * rng.normal(size=rows.shape))
+    nearest = mossp.Problem(
+        lambda x, batch: jnp.mean(jnp.sum((x - batch) ** 2, axis=1)) / 2,
+        mossp.Stream([rows[:40], rows[40:]]),
+        inequality=mossp.Expected(lambda x, batch: jnp.mean((batch - x)[:, 0]) + 0.1),
+    )  # x = the mean of the rows, and at least 0.1 more in the first entry
+    result = mossp.solve(nearest, np.zeros(2), steps=1000)
+    assert result.success
+    np.testing.assert_allclose(result.x, rows.mean(axis=0) + [0.1, 0.0], atol=0.01)
+
+
 # Wrong input --------------------------------------------------------------------------------------
 
 WRONG = {
