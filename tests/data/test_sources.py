@@ -180,10 +180,3 @@ def test_views_of_a_stream_read_one_after_the_other(x64):
     assert shape.shape == (3, 2)
     with pytest.raises(ValueError, match="no batch"):
         stream.peek()
-
-
-def test_every_second_pass_over_the_same_batches_begins_with_their_last_rows():
-    stream = Stream([np.arange(4.0), 10 + np.arange(4.0)])
-    first = [0, 1, 2, 3], [10, 11, 12, 13]
-    second = [3, 0, 1, 2], [13, 10, 11, 12]
-    assert [batch.tolist() for batch in stream.take(6)] == [*first, *second, *first]

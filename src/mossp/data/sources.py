@@ -11,7 +11,7 @@ import numpy as np
 from mossp._base.keys import Purpose, generator, jax_keys
 from mossp._base.module import Module
 from mossp._base.structure import with_dtype
-from mossp._base.types import HostArray, PyTree
+from mossp._base.types import PyTree
 from mossp.data.protocol import Compiled, Source, stack
 
 STREAM_BLOCK = 64  # batches of a Stream that are held at a time
@@ -127,8 +127,7 @@ class Arriving(Module, Compiled):
 class Stream(Source):
     """Batches from the host: any iterable of pytrees of arrays with a common leading axis.
 
-    A list or a data loader is started again when it ends, with the last row of every batch first in
-    every second pass; a generator ends the run when it ends.
+    A list or a data loader is started again when it ends; a generator ends the run when it ends.
     All batches have the size of the first one; a shorter one, such as the last of an epoch, is
     left out. Every replica sees the same batches.
 
@@ -228,7 +227,6 @@ class Reader:
             ) from None
         self._iterable = iterable
         self._held: list[PyTree] = []
-        self._passes = 0  # that have ended
         self.batch_size: int | None = None
         self.first: PyTree = None  # no rows, in the shape of the first batch: it may have ended
 
@@ -257,22 +255,12 @@ class Reader:
                     self.batch_size = size
                     self.first = jax.tree.map(lambda a: np.empty((0, *a.shape[1:]), a.dtype), batch)
                 if size == self.batch_size:
-                    return jax.tree.map(turned, batch) if self._passes % 2 else batch
+                    return batch
             again = iter(self._iterable)
             if again is self._iterator:  # a generator: it has ended for good
                 return None
-            self._iterator, restarts, self._passes = again, restarts + 1, self._passes + 1
+            self._iterator, restarts = again, restarts + 1
         return None
-
-
-def turned(rows: HostArray) -> HostArray:
-    """The rows from the last one on.
-
-    Where a step gives every other row of a batch to the values of constraints, and the rest to
-    derivatives, every second pass over the same batches has the two exchanged: else either would
-    never see half of the rows.
-    """
-    return np.roll(rows, 1, axis=0)
 
 
 def checked_rows_of(batch: PyTree) -> int:
