@@ -6,6 +6,7 @@ is a mean over data, of which a step sees a mini-batch. `Expected` says so, and 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -113,12 +114,29 @@ class Side(NamedTuple):
                     f"{what} must be a function of x or mossp.Expected(...), but {shown(entry)} "
                     "was given."
                 )
+            if not isinstance(entry, Expected):
+                refuse_batch(what, entry)
         return side
 
     def described(self) -> list[str]:
         """Each entry as an error names it."""
         names = (f" {quoted(path)}" if path else "" for path in self.paths)
         return [f"The {self.kind} constraint{name}" for name in names]
+
+
+def refuse_batch(what: str, function: Callable[..., PyTree]) -> None:
+    """A function that asks for a batch as well is a mean over rows, and has to say so."""
+    try:
+        asked = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # it does not tell
+        return
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [p.name for p in asked if p.kind in plain and p.default is p.empty]
+    if len(names) == 2:
+        raise TypeError(
+            f"{what} is called with x alone, but this function asks for {names[0]} and {names[1]}: "
+            "write mossp.Expected(function) for a mean over rows of data."
+        )
 
 
 def is_entry(given: object) -> bool:

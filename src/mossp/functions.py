@@ -260,10 +260,12 @@ def shapes(tree: PyTree, dtype: DType) -> PyTree:
 
 
 def describe(x0: PyTree, batch: PyTree) -> str:
-    return f" at x0 of shape {listed(x0)}" + (describe_batch(batch) if batch is not None else "")
+    return f" at x0 of shape {listed(x0)}" + describe_batch(batch)
 
 
 def describe_batch(batch: PyTree) -> str:
+    if not jax.tree.leaves(batch):
+        return " alone (the problem has no data)"
     return f" on a batch of shapes {listed(batch)}"
 
 

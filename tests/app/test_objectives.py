@@ -47,7 +47,9 @@ def test_positive_and_unlabelled_rows(capsys):
     model = Model.load("m")
     predicted = model.predict(model.features.matrix(table()))
     assert np.mean(predicted == TRUTH) > 0.85
-    assert "positive and unlabelled" in run(capsys, "show", "m")[1]
+    shown = " ".join(run(capsys, "show", "m")[1].split())
+    assert "positive and unlabelled" in shown
+    assert "count the unlabelled rows (known = 0) as negative" in shown
 
 
 @pytest.mark.parametrize(

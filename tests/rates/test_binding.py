@@ -1,6 +1,7 @@
 """Bounds on rows: values against plain counting, and what cannot be meant there."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -186,6 +187,23 @@ def test_a_value_alone_may_be_of_the_attribute_without_a_name():
         bind([rates.parse("mean loss[f] <= 1")], None, None, np.ones(4))
     with pytest.raises(ValueError, match="there are none: give fit"):
         bind([rates.parse("tpr[sex=f] >= 0.1")], y, [0, 1], np.ones(4))
+
+
+def test_an_array_without_a_name_has_the_one_that_rates_call_it_by():
+    y, z, d = np.array([0, 1, 1, 0]), np.array(["f", "f", "m", "m"]), np.array([0, 1, 0, 1])
+    columns = {"sensitive": z, "age": np.arange(4)}
+    texts = ["tpr[sex=f] >= 0.1", "fpr[sex=m] <= 1"]
+    bound = bind([rates.parse(text) for text in texts], y, ["no", "yes"], np.ones(4), columns)
+    assert bound.values(d) == {"tpr[sex=f] >= 0.1": 1.0, "fpr[sex=m] <= 1": 1.0}
+    wrong = {
+        "tpr[race=f] >= 0.1": "one array without a name, which `sex` stands for. Give a data frame",
+        "tpr[agee=1] >= 0.1": "did you mean `age`?",
+        "tpr[sex=x] >= 0.1": "asks for sex=x, but there are f, m.",
+    }
+    for text, said in wrong.items():
+        bounds = [rates.parse("tpr[sex=f] >= 0.1"), rates.parse(text)]
+        with pytest.raises(ValueError, match=re.escape(said)):
+            bind(bounds, y, ["no", "yes"], np.ones(4), columns)
 
 
 def test_wrong_columns_and_targets():

@@ -94,7 +94,7 @@ WRONG = {
     "tpr[job=never worked] >= 0.1": ("needs quotes", 14),
     "tpr[a=1, a=2] >= 0.1": ("`a` stands here twice.", 9),
     "tpr * fpr <= 0.1": ("Only multiples", 4),
-    "tpr / fpr <= 1": ("must be a number other than 0", 4),
+    "tpr / fpr <= 1": ("bound a difference, as in tpr[sex=F] - 0.8", 4),
     "tpr / 0 <= 1": ("must be a number other than 0", 4),
     "precision - fpr >= 0.1": ("it is a ratio and can only be bounded alone", 0),
     "2 * precision >= 0.1": ("can only be bounded alone", 0),

@@ -77,6 +77,12 @@ def test_relations_inside_of_quotes_are_none():
     assert _sides("norm") == ["norm"]
 
 
+@pytest.mark.parametrize("group", ["sex=F", "class=lo, 'marital status'=single", "'a]b'=1"])
+def test_relations_inside_of_groups_are_none(group):
+    assert _sides(f"tpr[{group}] >= 0.8") == [f"tpr[{group}] ", ">=", " 0.8"]
+    assert _sides(f"|tpr[{group}] - tpr[x=1]| <= 0.02")[1:] == ["<=", " 0.02"]
+
+
 def test_the_intercept_stands_apart(tmp_path):
     pytest.importorskip("sklearn", reason="a linear model")
     from mossp.sklearn import MoSSPRegressor

@@ -181,3 +181,10 @@ def test_the_loss_of_a_row_needs_no_labels_but_two():
 @parametrize_with_checks([PUClassifier()])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
+
+
+def test_a_prior_below_the_labelled_share_names_the_label_that_was_taken_for_positive():
+    rng = np.random.default_rng(0)
+    X, labelled = rng.normal(size=(60, 2)), np.arange(60) < 10
+    with pytest.raises(ValueError, match="those with y = unlabelled, the larger label"):
+        PUClassifier(prior=0.4).fit(X, np.where(labelled, "positive", "unlabelled"))

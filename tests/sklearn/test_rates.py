@@ -3,6 +3,7 @@
 import pickle
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import confusion_matrix
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -108,8 +109,11 @@ def test_what_no_coefficients_reach_is_said_and_the_nearest_is_handed_back():
     assert model.result_.status.name in ("INFEASIBLE_STATIONARY", "BUDGET")
     assert model.rates_["tpr >= 0.97"] == pytest.approx(rate("tpr", model.predict(X)))
     missed = 0.97 - model.rates_["tpr >= 0.97"], model.rates_["fpr <= 0.02"] - 0.02
-    free = clone(LOGISTIC).fit(X, Y).predict(X)
+    plain = clone(LOGISTIC).fit(X, Y)
+    free = plain.predict(X)
     assert max(missed) <= max(0.97 - rate("tpr", free), rate("fpr", free) - 0.02)
+    # Not on its way to infinity, where smooth rates come as near as they can.
+    assert np.abs(model.coef_).max() < 100 * np.abs(plain.coef_).max()
 
 
 def test_three_classes_by_name():
@@ -166,7 +170,7 @@ def test_groups_from_all_that_sensitive_may_be():
     model = clone(LOGISTIC).set_params(rates=text)
     by_dict = clone(model).fit(X, Y, sensitive={"sex": SEX}).coef_
     frame = pd.DataFrame({"other": np.arange(N), "sex": SEX})
-    for given in (frame, frame["sex"]):
+    for given in (frame, frame["sex"], SEX):
         np.testing.assert_array_equal(clone(model).fit(X, Y, sensitive=given).coef_, by_dict)
     unnamed = model.set_params(rates="|selection[F] - selection[sensitive=M]| <= 0.05")
     np.testing.assert_array_equal(clone(unnamed).fit(X, Y, sensitive=SEX).coef_, by_dict)
@@ -262,6 +266,7 @@ def test_rows_that_a_constraint_captured_are_said_in_cross_validation():
     for run in (
         lambda: PathCV(model, lams=[0.02, 0.01], cv=2).fit(X, Y),
         lambda: cross_val_score(model, X, Y, cv=2),
+        lambda: cross_val_predict(model, X, Y, cv=2),
     ):
         with pytest.warns(UserWarning, match=r"holds `held` with 900 rows, as many as X has"):
             run()
@@ -278,6 +283,37 @@ def test_where_captured_rows_are_found():
     assert captured(functools.partial(lambda a, x: x, long), N) == "an argument of shape (900, 2)"
     assert captured(mossp.constraints.Linear(np.ones((N, 2)), np.ones(N)), N) is not None
     assert captured(mossp.constraints.Sphere(), N) is None
+
+    def margins(x):
+        return long @ x
+
+    rows = {"X": long, "y": short}
+    assert captured(lambda x: jnp.mean(margins(x)), N) == "`long`"  # of a helper
+    jitted = jax.jit(margins)
+    assert captured(lambda x: jnp.mean(jitted(x)), N) == "`long`"
+    assert captured(lambda x: (lambda w: long @ w)(x), N) == "`long`"
+    assert captured(lambda x: (lambda w: X @ w)(x), N) == "`X`"
+    assert captured(lambda x: rows["X"] @ x, N) == "`rows`"
+    assert captured(lambda x, a=long.T: x @ a, N) == "`a`"
+    assert captured(lambda x: jnp.mean(x * short), N) is None
+
+
+def test_constraints_of_an_estimator_may_have_names():
+    given = {
+        "size": mossp.Expected(squares),
+        "first": lambda x: x[0] - 0.4,
+        "text": "x[1] <= 0.3",
+    }
+    model = clone(LOGISTIC).set_params(inequality=given).fit(X, Y)
+    multipliers = model.certificate_.multipliers["inequality"]
+    assert model.result_.success and set(multipliers) == {"coefficients", "size"}
+    assert {"first", "text"} <= set(multipliers["coefficients"])
+    listed = clone(LOGISTIC).set_params(inequality=list(given.values())).fit(X, Y)
+    np.testing.assert_allclose(listed.coef_, model.coef_, atol=1e-9)
+    with pytest.raises(ValueError, match="cannot have the name 'coefficients': choose another"):
+        clone(LOGISTIC).set_params(inequality={"coefficients": given["first"]}).fit(X, Y)
+    with pytest.raises(TypeError, match=r"asks for x and batch: write mossp\.Expected"):
+        clone(LOGISTIC).set_params(inequality=squares).fit(X, Y)
 
 
 # Wrong input --------------------------------------------------------------------------------------

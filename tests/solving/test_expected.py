@@ -271,8 +271,9 @@ def test_a_mean_that_does_not_depend_on_rows_is_a_function_of_x(method):
     np.testing.assert_allclose(a.x, b.x, rtol=1e-12)
 
 
-def test_steps_follow_the_formulas_of_the_tracked_augmented_lagrangian():
+def test_steps_follow_the_formulas_of_the_tracked_augmented_lagrangian(monkeypatch):
     """Against NumPy, on a stream whose batches are shared out: even rows for J, odd ones for c."""
+    monkeypatch.setattr("mossp.data.joint.turned", lambda rng, batches: batches)  # without chance
     rng = np.random.default_rng(7)
     stream = [(rng.normal(size=(6, n)), rng.normal(size=(6, n))) for _ in range(12)]
     mu, rho, alpha, dual, lam0 = 0.05, 3.0, 0.3, 0.1, 0.02
@@ -401,6 +402,21 @@ def test_a_run_that_is_fed():
     np.testing.assert_allclose(run.x, projected(A.mean(axis=0)), atol=0.2)
 
 
+def test_batches_that_come_again_show_all_their_rows_to_values_and_derivatives():
+    rng = np.random.default_rng(5)
+    rows = np.repeat([[0.0, 0.0], [1.0, 1.0]], 40, axis=0)
+    rows = rng.permutation(rows + 0.1 * rng.normal(size=rows.shape))
+    nearest = mossp.Problem(
+        lambda x, batch: jnp.mean(jnp.sum((x - batch) ** 2, axis=1)) / 2,
+        mossp.Stream([rows[:40], rows[40:]]),
+        inequality=mossp.Expected(lambda x, batch: jnp.mean((batch - x)[:, 0]) + 0.1),
+    )  # x = the mean of the rows, and at least 0.1 more in the first entry
+    result = mossp.solve(nearest, np.zeros(2), steps=4000)
+    assert result.success and result.certificate.feasibility_error > 0
+    first, second = rows.mean(axis=0)
+    np.testing.assert_allclose(result.x, [first + 0.1, second], atol=0.03)
+
+
 # Wrong input --------------------------------------------------------------------------------------
 
 WRONG = {
@@ -426,6 +442,8 @@ WRONG = {
     "half a row": (lambda: mossp.Expected(mean_of, batch_size=0.5), TypeError, "whole number"),
     "an entry that is a number": (lambda: {"a": ball, "b": 3.0}, TypeError,
                                   "constraint 'b' must be a function of x or mossp.Expected"),
+    "a batch without Expected": (lambda: {"fpr": lambda x, b: jnp.mean(b[1] @ x)}, TypeError,
+                                 "asks for x and b: write mossp.Expected"),
     "NaN in its data": (lambda: mossp.Expected(mean_of_own, data=np.full((3, n), np.nan)),
                         ValueError, "NaN"),
 }  # fmt: skip
@@ -446,6 +464,8 @@ def test_wrong_input_is_one_sentence_before_anything_is_compiled(what):
 def test_a_problem_without_data_has_no_rows_to_look_at():
     with pytest.raises(ValueError, match="looks at the rows of the problem, which has no data"):
         mossp.Problem(ball, inequality=mossp.Expected(mean_of))
+    with pytest.raises(ValueError, match=r"concave part .* alone \(the problem has no data\)"):
+        solve(mossp.Problem(ball, concave=lambda x, b: jnp.mean(b @ x)))
 
 
 def test_group_weights_make_a_mean_over_all_rows_that_of_a_group():

@@ -290,6 +290,8 @@ def within_batch(batch):
     [
         (lambda: Expected(3.0), TypeError, "needs a function .* but 3.0 was given"),
         (lambda: Expected(rows_of, 3), TypeError, "loader must be an iterable of batches"),
+        (lambda: Expected(rows_of, XT), TypeError, "batches, .* but a Tensor was given"),
+        (lambda: Expected(rows_of, {"X": XT}), TypeError, "batches, .* but a dict was given"),
         (lambda: Expected(rows_of, ALL, 3), TypeError, "values must be an iterable of batches"),
         (lambda: Expected(rows_of, values=ALL), ValueError, "give a loader, too"),
         (lambda: Expected(rows_of, []), ValueError, r"loader of inequality\['a'\] has no batches"),

@@ -203,10 +203,16 @@ def print_confusion(console: Any, model: Any) -> None:
 
 
 def choices(model: Any) -> list[str]:
-    """How the strength and the threshold were chosen, in sentences."""
+    """What scores are to be read with: what labels are, how strength and threshold were chosen."""
     from mossp.report import numbers
 
     about, found = model.about, []
+    if about.get("task") == "pu":
+        unlabelled = f"{model.target} = {model.classes[0]}"
+        found.append(
+            f"these count the unlabelled rows ({printable(unlabelled)}) as negative, and some of "
+            "them are positive"
+        )
     if strength := about.get("strength"):
         counts = about.get("nonzeros", {})
 

@@ -16,7 +16,8 @@ from mossp._base.types import PyTree
 from mossp.certificates.certificate import Certificate
 
 RELATION = re.compile(r"(<=|>=|=)")
-QUOTED = re.compile(r"""\"[^\"]*\"|'[^']*'""")
+QUOTED = r"""\"[^\"]*\"|'[^']*'"""
+ASIDE = re.compile(rf"{QUOTED}|\[(?:{QUOTED}|[^\]])*\]")  # quoted, or the group of a rate
 ACTIVE, SLACK, VIOLATED = "active", "slack", "violated"
 
 
@@ -81,8 +82,14 @@ def _condition(
 
 
 def _sides(text: str) -> list[str]:
-    """The text cut at its relations, [left, "<=", right]; what is quoted is not looked at."""
-    outside = QUOTED.sub(lambda found: "." * len(found[0]), text)
+    """The text cut at its relations, [left, "<=", right], not at those of quotes and groups.
+
+    Examples
+    --------
+    >>> _sides("tpr[sex=F] >= 0.8")
+    ['tpr[sex=F] ', '>=', ' 0.8']
+    """
+    outside = ASIDE.sub(lambda found: "." * len(found[0]), text)
     ends = [place for found in RELATION.finditer(outside) for place in found.span()]
     return [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
 

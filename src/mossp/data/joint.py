@@ -5,7 +5,7 @@ part of the objective, has of its own.
 A step differentiates one mini-batch of each source, and takes the values of constraints from
 another one, which is larger, since values cost a forward pass only, and independent of the first,
 so that J(x; B) q with q from c(x; C) has the right expectation. What comes in one order is used up:
-there, the rows of a batch are shared out, every other one to the values.
+there, the rows of a batch are shared out, every other one to the values, from either end by chance.
 """
 
 from __future__ import annotations
@@ -89,8 +89,11 @@ class Joint(Module, Source):
         gradients, values = [], []
         for number, source in enumerate(self.sources):
             gradients.append(source.draw(rng, count, batch_size))
-            if self.one_order(source) and gradients[-1] is None:
-                return None
+            if self.one_order(source):
+                if gradients[-1] is None:
+                    return None
+                if self.looked_at[number]:
+                    gradients[-1] = turned(rng, gradients[-1])
             size = self.value_size(number, batch_size)
             values.append(source.draw(rng, count, size) if size else None)
         drawn = Rows(tuple(gradients), tuple(values))
@@ -116,6 +119,22 @@ class Joint(Module, Source):
             elif self.looked_at[number]:
                 gradients[number], values[number] = shared_out(gradients[number], rows_axis)
         return Rows(tuple(gradients), tuple(values))
+
+
+def turned(rng: np.random.Generator, batches: PyTree) -> PyTree:
+    """Batches of which about half, by chance, begin with their last row.
+
+    A batch may come again, from a list or from a user's own epochs. Were its rows always shared out
+    alike, neither the loss nor the constraints would ever see half of them.
+    """
+    some = rng.random(count_draws(batches)) < 0.5
+
+    def turn(a: Any) -> Any:
+        rows = np.array(a)
+        rows[some] = np.roll(rows[some], 1, axis=1)
+        return rows
+
+    return jax.tree.map(turn, batches)
 
 
 def shared_out(batch: PyTree, axis: int) -> tuple[PyTree, PyTree]:

@@ -42,6 +42,7 @@ class Attributes:
         self.columns, self.rows = columns, rows
         self.classes = None if classes is None else [value_text(c) for c in classes]
         self.numbered: dict[str, tuple[list[str], HostArray]] = {}  # values and their numbers
+        self.named_so: str | None = None  # what the rates call the attribute without a name
 
     def chosen(self, rate: Elementary) -> Chosen:
         """The rows that meet the conditions of a rate; ValueError where one means nothing."""
@@ -90,15 +91,7 @@ class Attributes:
 
     def has(self, rate: Elementary, column: str, value: str) -> HostArray:
         """Whether a row has the value."""
-        if column not in self.columns:
-            near = naming.closest(column, list(self.columns)[:5000])
-            some = ", ".join(short(c) for c in list(self.columns)[:MOST_LISTED])
-            known = f"there are {some}" if some else "there are none: give fit(..., sensitive=...)"
-            meant = f"did you mean `{short(near)}`?" if near else f"{known}."
-            raise ValueError(
-                f"`{short(rate)}` names the column `{short(column)}`, which is not there: {meant}"
-            )
-        known_values, numbers = self.values(column)
+        known_values, numbers = self.values(self.placed(rate, column))
         found = position(value, known_values)
         if found is None:
             raise ValueError(
@@ -106,6 +99,38 @@ class Attributes:
                 f"{hint(value, known_values)}"
             )
         return numbers == found
+
+    def placed(self, rate: Elementary, column: str) -> str:
+        """The column that a name means: an attribute without a name has the one nothing else has.
+
+        Examples
+        --------
+        >>> from mossp.rates import tpr
+        >>> groups = Attributes({"sensitive": np.array(["F", "M"])}, None, 2)
+        >>> groups.placed(tpr(sex="F").terms[0][0], "sex")
+        'sensitive'
+        """
+        if column in self.columns:
+            return column
+        near = naming.closest(column, list(self.columns)[:5000])
+        if near is None and UNNAMED in self.columns:
+            if self.named_so in (None, column):
+                self.named_so = column
+                return UNNAMED
+            known = (
+                f"sensitive is one array without a name, which `{short(self.named_so)}` stands "
+                "for. Give a data frame, or a dict of columns."
+            )
+        elif near is None and self.columns:
+            some = [short(c) for c in list(self.columns)[:MOST_LISTED]]
+            known = f"there {'is' if len(some) == 1 else 'are'} {', '.join(some)}."
+        elif near is None:
+            known = "there are none: give fit(..., sensitive=...)."
+        else:
+            known = f"did you mean `{short(near)}`?"
+        raise ValueError(
+            f"`{short(rate)}` names the column `{short(column)}`, which is not there: {known}"
+        )
 
     def values(self, column: str) -> tuple[list[str], HostArray]:
         """The values of a column as text, and for every row the number of its own."""

@@ -40,7 +40,8 @@ REFUSED = {
     **dict.fromkeys(("=>", "≥"), "This relation is written >=."),
     **dict.fromkeys(("!=", "<>", "≠"), "`!=` is no constraint: use =, <= or >=."),
 }
-SAME = {"recall": "tpr", "sensitivity": "tpr", "specificity": "tnr"}  # other names that are read
+# Other names that are read.
+SAME = {"recall": "tpr", "sensitivity": "tpr", "specificity": "tnr", "mean_loss": "mean loss"}
 # Names of like things, for a hint.
 SYNONYMS = {
     **dict.fromkeys(("recall", "sensitivity", "tp", "hit"), "tpr"),
@@ -193,7 +194,12 @@ class _Reader:
         found = self.factor()
         while (sign := self.takes("*", "/")) is not None:
             other = self.factor()
-            if sign.text == "/" and (not other.is_number or other.constant == 0):
+            if sign.text == "/" and not other.is_number:
+                self.fail(
+                    "A ratio of rates is no sum of them: bound a difference, as in "
+                    "tpr[sex=F] - 0.8 * tpr[sex=M] >= 0.", sign.at,
+                )  # fmt: skip
+            if sign.text == "/" and other.constant == 0:
                 self.fail("What a rate is divided by must be a number other than 0.", sign.at)
             if not (found.is_number or other.is_number):
                 self.fail("Only multiples of a rate by a number can be bounded.", sign.at)

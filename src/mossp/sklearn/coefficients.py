@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -10,13 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from mossp._base.module import Module
+from mossp._base.printing import shown
 from mossp._base.structure import as_pytree
 from mossp._base.types import Batch, PyTree
-from mossp.expected import Expected
+from mossp.expected import Expected, refuse_batch
 from mossp.expressions import Expression, parse
 from mossp.fairness import Covariance, Covariances
 from mossp.regularizers import Blocks, Nonnegative, Regularizer, Weighted, named
 from mossp.regularizers.strength import with_strength
+
+OWN = ("coefficients", "negatives")  # names that an estimator gives itself
 
 
 def regularizer_of(given: Any, lam: float | None, nonnegative: bool = False) -> Regularizer:
@@ -92,6 +95,15 @@ def seen(x: PyTree, extended: bool) -> Any:
     return jnp.concatenate([x["coef"], jnp.reshape(x["intercept"], (1, *x["coef"].shape[1:]))])
 
 
+def entries(given: Any) -> list[tuple[str | None, Any]]:
+    """What an estimator was given as constraints, one by one, with the names of a dict."""
+    if given is None:
+        return []
+    if isinstance(given, Mapping):
+        return [(str(name), one) for name, one in given.items()]
+    return [(None, one) for one in (given if isinstance(given, (list, tuple)) else [given])]
+
+
 def constraint_of(
     given: Any,
     relation: str,
@@ -102,38 +114,42 @@ def constraint_of(
     on_data: Callable[[Covariance], Any] | None = None,
     arrays: int = 3,
 ) -> OfCoefficients | dict[str, Any] | None:
-    """Functions, expressions, fairness bounds and means over rows, alone or in a list.
+    """Functions, expressions, fairness bounds and means over rows, alone, in a list or a dict.
 
     One constraint, or several by name if there are means over rows.
     """
-    if given is None:
-        return None
     parts: list[Any] = []
     names: list[str] = []
     means: dict[str, Expected] = {}
-    for one in given if isinstance(given, (list, tuple)) else [given]:
+    for name, one in entries(given):
+        if name in OWN:
+            raise ValueError(f"A constraint cannot have the name {name!r}: choose another.")
         if isinstance(one, str):
             found = parse(one, columns, relation, classes)
             parts += found
-            names += [expression.text for expression in found]
+            texts = [expression.text for expression in found]
+            named = texts if name is None else [f"{name}: {text}" for text in texts]
+            names += [name] if name is not None and len(found) == 1 else named
         elif isinstance(one, Expression):
             parts.append(one)
-            names.append(one.text)
+            names.append(name or one.text)
         elif isinstance(one, Covariance) and relation == "<=" and on_data is not None:
             parts.append(on_data(one))
-            names.append(str(len(names)))
+            names.append(name or str(len(names)))
         elif isinstance(one, Expected):  # of the rows that are fitted to, in each fold its own
             of_rows = OfRows(as_pytree(one.function), extended, one.data is not None, arrays)
-            means[f"mean {len(means)}"] = Expected(of_rows, one.data, one.batch_size)
+            means[name or f"mean {len(means)}"] = Expected(of_rows, one.data, one.batch_size)
         elif callable(one):
+            refuse_batch(f"The {'equality' if relation == '=' else 'inequality'} constraint", one)
             parts.append(as_pytree(one))
-            names.append(str(len(names)))
+            names.append(name or str(len(names)))
         else:
             what = "equality" if relation == "=" else "inequality"
             example = "sum(x**2) = 1" if relation == "=" else "norm(x[0:3]) <= 0.5"
             raise TypeError(
                 f"{what} must be a function of the coefficients in JAX, text such as "
-                f"'{example}', mossp.Expected(...), or a list of these, but {one!r} was given."
+                f"'{example}', mossp.Expected(...), or a list or dict of these, but {shown(one)} "
+                "was given."
             )
     if len(set(names)) < len(names):
         names = [f"{i}: {name}" for i, name in enumerate(names)]

@@ -28,13 +28,13 @@ PARAMETERS = """\
     max_features : int, optional
         At most so many features have coefficients that are not zero, a hard limit in place of the
         regulariser: the best ones are searched for (`mossp.Cardinality`).
-    equality, inequality : callable, str or list of these, optional
+    equality, inequality : callable, str, Expected, or a list or dict of these, optional
         `c(x) = 0` and `c(x) <= 0` on the coefficients x, of shape (n_features,), or
         (n_features, n_classes) for more than two classes: a function in JAX, text such as
         "sum(x**2) = 1" or "age <= 0.5", a mean over rows, `mossp.Expected(c)` with c(x, batch)
         and batches (X, targets, weights) of the rows that are fitted to, and the offset after
-        them where there is one, or a list of these; as inequality a bound of `mossp.fairness`,
-        too. Targets of two classes are -1 and +1.
+        them where there is one, or a list or a dict of these; as inequality a bound of
+        `mossp.fairness`, too. Targets of two classes are -1 and +1.
     rates : str, Bound or list of these, optional
         Bounds of `mossp.rates` that the true rates on the training rows are to meet, such as
         `"fpr <= 0.05"` or `"|selection[sex=F] - selection[sex=M]| <= 0.02"`; of a regressor

@@ -18,6 +18,7 @@ from mossp._base.validation import check_choice
 from mossp.expected import Expected
 from mossp.losses import Predictive
 from mossp.result import Result, Status
+from mossp.sklearn.coefficients import entries
 from mossp.sklearn.formulation import CLASSIFICATION, loss_of
 from mossp.sklearn.held_out import FACTORS, calibrated, enough, held_out
 from mossp.sklearn.levels import level
@@ -290,8 +291,9 @@ class PUClassifier(MoSSPClassifier):
         if self.scenario == "single-set" and prior < share:
             raise ValueError(
                 f"prior = {prior:g} is below the share {share:.3g} of rows that are labelled "
-                "positive: it is the share of all positives among all rows. Where the unlabelled "
-                "rows are a sample of their own, use scenario='case-control'."
+                f"positive, those with y = {self.classes_[1]}, the larger label: it is the share "
+                "of all positives among all rows. Where the unlabelled rows are a sample of their "
+                "own, use scenario='case-control'."
             )
         return float(prior)
 
@@ -330,7 +332,7 @@ class PUClassifier(MoSSPClassifier):
 
 def mentions_intercept(constraints: Any) -> bool:
     """Whether a text among them does; functions see the intercept where `constrain_intercept`."""
-    given = constraints if isinstance(constraints, (list, tuple)) else [constraints]
+    given = (one for _, one in entries(constraints))
     texts = (one if isinstance(one, str) else getattr(one, "text", "") for one in given)
     return any(re.search(r"\bintercept\b", str(text)) for text in texts)
 

@@ -52,6 +52,7 @@ ROUGH = 1e-4  # the tolerance of a fit that only serves as a start
 MIXED = (0.01, 0.1)  # shares of a denser model
 NARROW = 1e-7
 LOOSE = 0.02  # by which the other end of a bound is let go while one end is held
+LONG = 100.0  # times the usual width of scores: a point on its way to infinity
 
 
 class Candidate(NamedTuple):
@@ -162,7 +163,32 @@ def rated(
         ]
         allowed = [c for c in standing if c.result.violation <= ROUNDING]
         best = min(allowed, key=worth, default=None)
+    if best is None:
+        nearest = of_usual_length(promise, nearest, alone.x, bounded)
     return finished(promise, best or nearest, spent, best is not None)
+
+
+def of_usual_length(
+    promise: Promise, nearest: Candidate, usual: PyTree,
+    bounded: Callable[[np.ndarray, float, PyTree], Problem],
+) -> Candidate:  # fmt: skip
+    """A point on its way to infinity with scores as wide as usual, if its rates are as near.
+
+    Decisions do not change with the length of x. Where no point meets the bounds, smooth rates come
+    closer to them the longer x is, without an end, and such a length means nothing.
+    """
+    widths = [spread_of(promise.scores(x)) for x in (usual, nearest.result.x)]
+    if not widths[1] > LONG * widths[0] > 0:
+        return nearest
+    x = jax.tree.map(lambda leaf: np.asarray(leaf) * (widths[0] / widths[1]), nearest.result.x)
+    sight = promise.seen(x, nearest.temperature)
+    if sight.excess.max() > nearest.sight.excess.max() + ROUNDING:
+        return nearest
+    shift = sight.smooth - sight.scale * np.maximum(sight.excess, 0.0)
+    problem = bounded(shift, nearest.temperature, x)
+    found = stood(problem, x, sight, nearest.temperature, nearest.result)
+    status = nearest.result.status
+    return found._replace(result=dataclasses.replace(found.result, status=status, success=False))
 
 
 def over_columns(x: PyTree, nonnegative: bool) -> Box:

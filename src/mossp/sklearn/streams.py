@@ -14,6 +14,7 @@ from mossp.fairness import Covariance
 from mossp.rates.running import Running
 from mossp.sklearn import steering
 from mossp.sklearn.answers import coefficients_of, set_coefficients
+from mossp.sklearn.coefficients import entries
 from mossp.sklearn.formulation import (
     CLASSIFICATION,
     REGRESSION,
@@ -40,9 +41,7 @@ class Streaming:
     def _feed(self, rows: Rows) -> None:
         """One step of the run a mini-batch of these rows."""
         model: Any = self
-        given = model.inequality
-        bounds = given if isinstance(given, (list, tuple)) else [given]
-        if any(isinstance(bound, Covariance) for bound in bounds):
+        if any(isinstance(bound, Covariance) for _, bound in entries(model.inequality)):
             raise ValueError(
                 "A fairness bound is over all rows, and partial_fit sees some: use fit, or write "
                 "the bound as a function of the coefficients."

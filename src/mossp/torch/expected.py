@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -100,10 +100,13 @@ class Expected:
             )
         for name in ("loader", "values"):
             loader = getattr(self, name)
-            if loader is not None and not isinstance(loader, Iterable):
+            # A tensor is iterated row by row, a mapping by its names.
+            whole = isinstance(loader, (torch.Tensor, Mapping, str))
+            if loader is not None and (whole or not isinstance(loader, Iterable)):
+                given = f"a {type(loader).__name__}" if whole else shown(loader)
                 raise TypeError(
-                    f"{name} must be an iterable of batches, such as a DataLoader, but "
-                    f"{shown(loader)} was given."
+                    f"{name} must be an iterable of batches, such as a DataLoader or a list, but "
+                    f"{given} was given."
                 )
         if self.values is not None and self.loader is None:
             raise ValueError("values are batches for function(batch): give a loader, too.")
