@@ -17,6 +17,7 @@ import scipy.sparse
 
 import mossp
 from mossp.newton import globalization, hessian, recession, system, working_sets
+from mossp.newton import linear as linear_module
 from mossp.newton.conjugate import Curvature, conjugate_gradients
 from mossp.newton.hessian import Hessian
 from mossp.newton.meter import Meter
@@ -98,6 +99,36 @@ def test_derivatives_are_those_of_automatic_differentiation(name, sparse, form):
     away = x + 0.1
     kkt.linear.first_order(away)
     np.testing.assert_allclose(kkt.linear.products(x, E), E @ H, atol=1e-13)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "by parts"])
+def test_blocks_of_several_classes(form, whole, monkeypatch):
+    """Joint over all features of any class, or each pair of classes by itself."""
+    monkeypatch.setattr(linear_module, "FEW", 100 if whole else 0)
+    kkt, x, f = linear("softmax", False, form)
+    H = np.asarray(jax.jit(jax.hessian(f))(x))
+    every = np.arange(len(x))
+    apart = every[(every // C) % C == every % C]  # no feature in two classes
+    for S in (every, every[1::2], apart, every[:1], every[:0]):
+        joins = len(S) == len(every)
+        sizes = np.bincount(S % C, minlength=C).tolist()
+        assert not joins or kkt.linear._joins(len(np.unique(S // C)), sizes)
+        np.testing.assert_allclose(kkt.linear.block(x, S), H[np.ix_(S, S)], atol=1e-14)
+    assert not kkt.linear._joins(len(np.unique(apart // C)), [len(apart) // C] * C)
+    # At another point nothing of this one is left.
+    away = x + 0.1
+    np.testing.assert_allclose(kkt.linear.block(away, every), jax.hessian(f)(away), atol=1e-14)
+
+
+def test_small_curvatures_are_exact_where_classes_are_all_but_certain():
+    """Blocks on the diagonal are sums of numbers of one sign: none is lost beside another."""
+    z = np.array([[40.0, 0.0, 1.0]])
+    problem = mossp.Problem(mossp.losses.softmax, (np.ones((1, 1)), np.array([0])), mossp.L1(0.1))
+    kkt = KKT(problem.oracles(z), np.float64)
+    H = kkt.linear.block(z.ravel(), np.arange(3))
+    p = np.exp([0.0, -40.0, -39.0]) / np.exp([0.0, -40.0, -39.0]).sum()
+    np.testing.assert_allclose(np.diag(H), [p[0] * (p[1] + p[2]), p[1], p[2]], rtol=1e-14)
 
 
 def test_a_point_is_evaluated_once(monkeypatch):

@@ -136,6 +136,11 @@ class Predictive(Loss):
         """
         return None
 
+    @property
+    def shifts(self) -> bool:
+        """Whether predictions of one row may all move by the same amount: its loss stays."""
+        return False
+
     def mean(self, prediction: HostArray) -> HostArray:
         """Return the target that is expected where the prediction is this, on the host."""
         return prediction

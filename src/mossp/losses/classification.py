@@ -156,6 +156,10 @@ class Softmax(Predictive):
         # A factor, not a constant, so that the gradient is NaN as well.
         return losses * jnp.where(own.any(axis=-1), 1.0, jnp.nan).astype(losses.dtype)
 
+    @property
+    def shifts(self) -> bool:
+        return type(self) is Softmax  # a class of its own may do anything
+
     def on_host(self, prediction: HostArray, b: HostArray) -> HostRows | None:
         if type(self) is not Softmax or prediction.ndim != 2:
             return None

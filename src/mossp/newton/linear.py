@@ -26,6 +26,10 @@ from mossp.newton.table import Table, table
 from mossp.oracles import Oracles
 
 LARGEST_CODE = 64  # outputs: with more of them, l'' of all rows is large beside the data
+# Entries of x up to which all of a dense Hessian takes as long as the few products that would tell
+# its norm, since these go by vectors, and what is formed serves the first step as well. Up to so
+# many multiplications it takes little longer than any part of it.
+FEW, LITTLE = 100, 2**24
 
 
 class At(NamedTuple):
@@ -48,11 +52,13 @@ class LinearLoss:
     ) -> None:  # fmt: skip
         self.table, self.loss, self.b, self.w, self.offset = table, loss, b, w, offset
         self.outputs = outputs  # None: predictions are numbers, not vectors
+        self.balanced = loss.shifts and outputs is not None  # whether rows of l'' sum to 0
         self.programs = programs
         self.made_from: Any = None
         self.N, self.C = len(w), outputs or 1
         self.known: At | None = None
         self.curved: tuple[bytes, np.ndarray] | None = None
+        self.whole: tuple[bytes, np.ndarray] | None = None  # all of the Hessian at a point
 
     @property
     def size(self) -> int:
@@ -61,23 +67,29 @@ class LinearLoss:
 
     @property
     def forms_whole(self) -> bool:
-        """Whether the Hessian on few entries takes as long as on all of them."""
-        return self.C == 1 and self.table.paired
+        """Whether the Hessian on all entries takes about as long as on few, or as some products."""
+        if self.table.sparse:
+            return self.C == 1 and self.table.paired
+        return self.size <= FEW
 
     def first_order(self, x: np.ndarray) -> tuple[float, np.ndarray]:
         """(f, grad f)."""
-        key = x.tobytes()
-        if self.known is None or self.known.x != key:
+        at = self._at(x)
+        return at.f, at.gradient.copy()
+
+    def _at(self, x: np.ndarray) -> At:
+        """What is known at x; another thread may ask for another point at the same time."""
+        key, known = x.tobytes(), self.known
+        if known is None or known.x != key:
             z, f, slopes, curvatures = self._zeroth(x)
             gradient = self.table.transposed(slopes).ravel() / self.N
-            self.known = At(key, z, slopes, f, gradient, curvatures)
-        return self.known.f, self.known.gradient.copy()
+            known = self.known = At(key, z, slopes, f, gradient, curvatures)
+        return known
 
     def value(self, x: np.ndarray) -> float:
         """f alone, without the product with A' that a gradient takes."""
-        if self.known is not None and self.known.x == x.tobytes():
-            return self.known.f
-        return self._zeroth(x)[1]
+        known = self.known
+        return known.f if known is not None and known.x == x.tobytes() else self._zeroth(x)[1]
 
     def _zeroth(
         self, x: np.ndarray
@@ -108,11 +120,25 @@ class LinearLoss:
 
     def block(self, x: np.ndarray, S: np.ndarray) -> np.ndarray:
         """Hess f(x) on the entries S."""
+        if self.forms_whole and not self.table.sparse:
+            key, whole, n = x.tobytes(), self.whole, self.size
+            if whole is not None and whole[0] == key:
+                return whole[1][np.ix_(S, S)]
+            if len(S) == n or self.N * n**2 <= LITTLE:
+                whole = self.whole = key, self._block(x, np.arange(n))
+                return whole[1][np.ix_(S, S)]
+        return self._block(x, S)
+
+    def _block(self, x: np.ndarray, S: np.ndarray) -> np.ndarray:
         d, features, outputs = self.curvatures(x), S // self.C, S % self.C
         if self.C == 1:
             return self.table.gram(d[:, 0, 0], S) / self.N
-        H = np.zeros((len(S), len(S)))
+        together = np.unique(features)
         places = [np.flatnonzero(outputs == c) for c in range(self.C)]
+        if self._joins(len(together), [len(place) for place in places]):
+            here = np.searchsorted(together, features) * self.C + outputs
+            return self._joint(d, together)[np.ix_(here, here)]
+        H = np.zeros((len(S), len(S)))
         for c in range(self.C):
             for e in range(c + 1):
                 if not (len(places[c]) and len(places[e])):
@@ -123,16 +149,41 @@ class LinearLoss:
                 H[np.ix_(places[e], places[c])] = part.T
         return H
 
+    def _joins(self, count: int, sizes: list[int]) -> bool:
+        """Whether symmetric products over all features of any output are less work.
+
+        Such a product takes half the operations; pairs of outputs may each have few features.
+        """
+        if self.table.sparse:
+            return False
+        pairs = self.C * (self.C + (-1 if self.balanced else 1)) // 2
+        apart = (sum(sizes) ** 2) / 2
+        return pairs * count**2 / 2 <= apart
+
+    def _joint(self, d: np.ndarray, features: np.ndarray) -> np.ndarray:
+        """Hess f on all outputs of these features, in the order of x.
+
+        Where the rows of every l'' sum to 0, so do blocks of H: those on the diagonal follow, as
+        sums of numbers of one sign.
+        """
+        C, m = self.C, len(features)
+        H = np.zeros((m, C, m, C))
+        for c in range(C):
+            for e in range(c if self.balanced else c + 1):
+                part = self.table.gram(d[:, c, e], features) / self.N
+                H[:, c, :, e] = H[:, e, :, c] = part
+        if self.balanced:
+            each = np.arange(C)
+            H[:, each, :, each] = -H.sum(axis=3).transpose(1, 0, 2)
+        return H.reshape(m * C, m * C)
+
     def predictions(self, x: np.ndarray) -> np.ndarray:
         """A B, without offsets."""
         return self.table.times(self._matrix(x))
 
     def slopes(self, x: np.ndarray) -> np.ndarray:
         """w_i l'(z_i), of the order C for each row."""
-        if self.known is None or self.known.x != x.tobytes():
-            self.first_order(x)
-        assert self.known is not None
-        return self.known.slopes
+        return self._at(x).slopes
 
     def on(
         self, x: np.ndarray, S: np.ndarray
@@ -161,15 +212,12 @@ class LinearLoss:
 
     def curvatures(self, x: np.ndarray) -> np.ndarray:
         """w_i l''(z_i), a matrix of order C for each row."""
-        key = x.tobytes()
-        if self.curved is None or self.curved[0] != key:
-            if self.known is None or self.known.x != key:
-                self.first_order(x)
-            assert self.known is not None
-            found = np.asarray(self.known.curvatures(), np.float64)
+        key, curved = x.tobytes(), self.curved
+        if curved is None or curved[0] != key:
+            found = np.asarray(self._at(x).curvatures(), np.float64)
             d = found.reshape(-1, self.C, self.C)[: self.N] * self.w[:, None, None]
-            self.curved = key, d
-        return self.curved[1]
+            curved = self.curved = key, d
+        return curved[1]
 
     def _on_host(self, z: np.ndarray) -> HostRows | None:
         """The loss of every row and its derivatives without a program, if the loss knows them."""

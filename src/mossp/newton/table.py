@@ -146,8 +146,12 @@ class Table:
     def _symmetric_gram(self, w: np.ndarray, S: np.ndarray) -> np.ndarray:
         """B'B of the rows with w > 0 less that of those with w < 0: half the work of a product."""
         total, root = np.zeros((len(S), len(S))), np.sqrt(np.abs(w))[:, None]
-        for sign in (1, -1):
-            (rows,) = np.nonzero(sign * w > 0)
+        low, high = w.min(initial=0.0), w.max(initial=0.0)
+        for sign, reached in ((1, high), (-1, -low)):
+            if not reached > 0:
+                continue
+            one_sign = low >= 0 or high <= 0  # as of most losses: no row is left out
+            rows = np.arange(len(w)) if one_sign else np.flatnonzero(sign * w > 0)
             for some in self._in_parts(rows, len(S)):
                 B = self._columns(some, S) * root[some]
                 total += sign * (B.T @ B)
@@ -168,7 +172,17 @@ class Table:
 
     def _columns(self, rows: np.ndarray | slice, S: np.ndarray) -> np.ndarray:
         """Some dense columns on some of the rows, those of the intercept included."""
-        stored, A = self.A.shape[1], self.A[rows]
+        if self.A.shape[0] * len(S) <= AT_ONCE:
+            return self._dense_columns(S)[rows]
+        return self._taken_out(self.A[rows], S)
+
+    def _dense_columns(self, S: np.ndarray) -> Any:
+        """The same on all rows, where they are few numbers: kept as sparse ones are."""
+        found = self._last.get(S.tobytes())
+        return self._kept(S, self._taken_out(self.A, S)) if found is None else found
+
+    def _taken_out(self, A: np.ndarray, S: np.ndarray) -> np.ndarray:
+        stored = self.A.shape[1]
         if len(S) == self.features and not self.ones:
             return A
         if not self.ones or not (stored == S).any():
@@ -192,20 +206,25 @@ class Table:
         weighted.data = weighted.data * w[right.owners]
         return (left.columns.T @ weighted).toarray()
 
-    def _taken(self, S: np.ndarray) -> Taken:
+    def _taken(self, S: np.ndarray) -> Any:
         """The columns S, kept while the next matrices are on the same: those of a last search."""
-        key = S.tobytes()
-        if key not in self._last:
-            while len(self._last) >= KEPT:
-                self._last.pop(next(iter(self._last)))
+        found = self._last.get(S.tobytes())
+        if found is None:
             columns = self._by_columns(S)
             rows = columns.tocsr()
             owners = np.repeat(np.arange(rows.shape[0], dtype=np.int32), np.diff(rows.indptr))
-            self._last[key] = Taken(columns, rows, owners)
-        return self._last[key]
+            found = self._kept(S, Taken(columns, rows, owners))
+        return found
+
+    def _kept(self, S: np.ndarray, columns: Any) -> Any:
+        while len(self._last) >= KEPT:
+            self._last.pop(next(iter(self._last)), None)
+        self._last[S.tobytes()] = columns
+        return columns
 
     @functools.cached_property
-    def _last(self) -> dict[bytes, Taken]:
+    def _last(self) -> dict[bytes, Any]:
+        """What was taken out last: dense columns, or sparse ones in both orders."""
         return {}
 
     @property
