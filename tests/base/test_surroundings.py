@@ -196,3 +196,41 @@ def test_a_second_signal_ends_a_run_that_does_not_come_back():
 def test_a_signal_that_python_hears_is_not_commented():
     done = run(BUSY.format(signals=(0.2,), seconds=2, rounds=1000, looks=True))
     assert "received SIGTERM" in done.stdout and done.stderr == ""
+
+
+ONE_AFTER_ANOTHER = """
+import os, signal, threading, time
+from mossp._base.interrupt import Interrupt
+
+def wait(interrupt):
+    ends = time.monotonic() + 20
+    while interrupt.received is None and time.monotonic() < ends:
+        time.sleep(0.01)
+
+for number in range(3):  # a signal to each; the first that the next one hears is its own
+    with Interrupt() as outer:
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait(outer)
+    print(number, outer.received)
+with Interrupt() as outer:
+    with Interrupt() as inner:
+        os.kill(os.getpid(), signal.SIGINT)
+        wait(inner)
+    print("inner", inner.received, "outer", outer.received)
+    os.kill(os.getpid(), signal.SIGTERM)
+    wait(outer)
+    print("outer", outer.received)
+time.sleep(1.5)  # whoever was still waiting for an answer would say so
+print("threads", threading.active_count(), "wakeup", signal.set_wakeup_fd(-1))
+"""
+
+
+def test_every_run_hears_its_own_signals_by_one_thread():
+    done = run(ONE_AFTER_ANOTHER)
+    assert done.stderr == "" and done.returncode == 0
+    assert done.stdout.splitlines() == [
+        *(f"{number} SIGTERM" for number in range(3)),
+        "inner SIGINT outer None",
+        "outer SIGTERM",
+        "threads 2 wakeup -1",
+    ]

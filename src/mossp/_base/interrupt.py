@@ -3,7 +3,8 @@
 Python handles a signal between two of its own instructions, so that a signal has to wait while XLA
 compiles; and a run that traces long programs does not look at it for minutes. The system's side of
 it does not wait: it writes a byte to a pipe, and a thread at the other end says that the signal was
-heard, and ends the process at the second one.
+heard, and ends the process at the second one. The thread is one for the process: to start and to
+end one for every run would take longer than a short run does on a busy machine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ Handler = Callable[[int, FrameType | None], object] | int | None  # what signal.
 # Seconds after which a signal that nobody has looked at is answered, and after which a second one
 # that has not ended the run ends the process.
 PATIENCE = 1.0
+FLUSH = b"\0"  # no signal has this number: all that was written before it has been read
 
 
 class Interrupt:
@@ -37,7 +39,7 @@ class Interrupt:
         self.looked_at = False  # by the run, which ends then
         self.stopped = False  # whether a callback asked for an end
         self._before: dict[int, Handler] = {}
-        self._pipe: Pipe | None = None
+        self._heard: Heard | None = None
 
     @property
     def received(self) -> str | None:
@@ -51,7 +53,8 @@ class Interrupt:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._note)
-            self._pipe = Pipe(self)
+            self._heard = Heard(self)
+            listener.attend(self._heard)
         return self
 
     def __exit__(
@@ -60,8 +63,8 @@ class Interrupt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._pipe is not None:
-            self._pipe.close()
+        if self._heard is not None:
+            listener.leave(self._heard)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -80,45 +83,37 @@ class Interrupt:
         self.noted = signal.Signals(number).name
 
 
-class Pipe:
-    """Where the system reports signals at once, and the thread that listens there."""
+class Heard:
+    """What one run has heard of signals from the system, and how they are answered."""
 
     def __init__(self, interrupt: Interrupt) -> None:
-        self._interrupt = interrupt
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
+        self.interrupt = interrupt
+        self.before = -1  # who listened before, by the number of a file
         self._timers: list[threading.Timer] = []
         self._said = False
-        self._before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._thread.start()
+
+    def hear(self, byte: bytes) -> None:
+        """In the thread that listens."""
+        if self.before != -1:  # another listener, such as an event loop
+            os.write(self.before, byte)
+        if byte[0] not in (signal.SIGINT, signal.SIGTERM):
+            return
+        second, code = bool(self._timers), 128 + byte[0]
+        if second and (self._said or self.interrupt.noted is None):
+            os._exit(code)  # the first was not looked at yet
+        # Python ends a run at the second one, unless that is busy outside of Python.
+        answer = functools.partial(os._exit, code) if second else self._say
+        timer = threading.Timer(PATIENCE, answer)
+        timer.daemon = True
+        self._timers.append(timer)
+        timer.start()
 
     def close(self) -> None:
-        signal.set_wakeup_fd(self._before)
-        os.close(self._write)  # ends the thread
-        self._thread.join()
         for timer in self._timers:
             timer.cancel()
-        os.close(self._read)
-
-    def _listen(self) -> None:
-        while byte := os.read(self._read, 1):
-            if self._before != -1:  # another listener, such as an event loop
-                os.write(self._before, byte)
-            if byte[0] not in (signal.SIGINT, signal.SIGTERM):
-                continue
-            second, code = bool(self._timers), 128 + byte[0]
-            if second and (self._said or self._interrupt.noted is None):
-                os._exit(code)  # the first was not looked at yet
-            # Python ends a run at the second one, unless that is busy outside of Python.
-            answer = functools.partial(os._exit, code) if second else self._say
-            timer = threading.Timer(PATIENCE, answer)
-            timer.daemon = True
-            self._timers.append(timer)
-            timer.start()
 
     def _say(self) -> None:
-        if not self._interrupt.looked_at:
+        if not self.interrupt.looked_at:
             self._said = True
             print(
                 "mossp: interrupted; waiting for the compiler. A second signal ends the process "
@@ -126,3 +121,45 @@ class Pipe:
                 file=sys.stderr,
                 flush=True,
             )
+
+
+class Listener:
+    """The pipe to which the system reports signals at once, and the thread at its other end."""
+
+    def __init__(self) -> None:
+        self._runs: list[Heard] = []  # one inside of the other; the innermost hears
+        self._ends: tuple[int, int] | None = None
+        self._lock, self._read_on = threading.Lock(), threading.Event()
+
+    def attend(self, run: Heard) -> None:
+        if self._ends is None:
+            self._ends = os.pipe()
+            os.set_blocking(self._ends[1], False)
+            threading.Thread(target=self._listen, args=self._ends[:1], daemon=True).start()
+        with self._lock:
+            self._runs.append(run)
+        before = signal.set_wakeup_fd(self._ends[1], warn_on_full_buffer=False)
+        run.before = -1 if before == self._ends[1] else before
+
+    def leave(self, run: Heard) -> None:
+        assert self._ends is not None
+        signal.set_wakeup_fd(self._ends[1] if len(self._runs) > 1 else run.before)
+        if run.interrupt.noted is not None:  # what was written for this run is no other's
+            self._read_on.clear()
+            os.write(self._ends[1], FLUSH)
+            self._read_on.wait()
+        with self._lock:
+            self._runs.remove(run)
+        run.close()
+
+    def _listen(self, end: int) -> None:
+        while byte := os.read(end, 1):
+            if byte == FLUSH:
+                self._read_on.set()
+                continue
+            with self._lock:
+                if self._runs:
+                    self._runs[-1].hear(byte)
+
+
+listener = Listener()
