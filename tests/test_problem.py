@@ -169,6 +169,29 @@ def test_none_is_the_zero_regulariser():
     assert mossp.Problem(quadratic).samples is None
 
 
+def test_oracles_of_own_functions_are_made_once_and_follow_the_regulariser():
+    rng = np.random.default_rng(0)
+    data, weights = (rng.normal(size=(6, 3)), rng.normal(size=6)), np.ones(3)
+    problem = mossp.Problem(mossp.losses.squared, data, mossp.Weighted(mossp.L1(0.5), weights))
+    first = problem.oracles(X0)
+    assert problem.oracles(X0 + 1) is first
+    assert problem.oracles(X0, np.float32) is not first
+    weights[0] = 3.0  # the caller's own array
+    later = problem.oracles(X0)
+    x = np.array([1.0, 0.0, 0.0])
+    assert later is not first and later.loss is first.loss and later.source is first.source
+    assert float(first.regularizer(x)) == 0.5 and float(later.regularizer(x)) == 1.5
+    assert not first.same_functions(later) and later.same_functions(problem.oracles(X0))
+
+
+def test_oracles_of_other_functions_are_traced_as_they_are_now():
+    shift = [1.0]
+    problem = mossp.Problem(lambda x: jnp.sum((x - shift[0]) ** 2), regularizer=mossp.L1(0.5))
+    first = problem.oracles(X0)
+    shift[0] = 2.0
+    assert not first.same_functions(problem.oracles(X0))
+
+
 def test_programs_belong_to_a_structure():
     problem = mossp.Problem(square, (X, Y))
     assert problem.oracles(X0).programs is problem.oracles(X0 + 1).programs

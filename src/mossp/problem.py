@@ -22,7 +22,7 @@ from mossp._base.programs import compiled as compiled_with_programs
 from mossp._base.programs import store
 from mossp._base.structure import Structure, with_dtype
 from mossp._base.surroundings import fork, refuse_tracers
-from mossp._base.tracing import Probed
+from mossp._base.tracing import Probed, same_bits
 from mossp._base.types import PyTree
 from mossp._base.validation import concrete
 from mossp.data import Finite, Source, as_source, joined
@@ -34,6 +34,7 @@ from mossp.functions import (
     form_of_part,
     form_of_regularizer,
     function_of,
+    is_own,
     numbers_of,
     probe_constraint,
     probe_loss,
@@ -105,6 +106,7 @@ class Problem:
     _every: ClassVar[tuple[Source, ...]]  # the rows of the loss, and those of other parts
     _sources: ClassVar[dict[tuple[int, Any], Source]]
     _pools: ClassVar[dict[tuple[int, Any], Finite]]
+    _ready: ClassVar[dict[Any, tuple[Regularizer, Oracles]]]
 
     def __post_init__(self) -> None:
         fork.check()
@@ -138,6 +140,7 @@ class Problem:
         kept = {(k, np.dtype(np.float64)): s for k, s in enumerate(self._every) if s.rows}
         object.__setattr__(self, "_sources", kept)
         object.__setattr__(self, "_pools", {})
+        object.__setattr__(self, "_ready", {})
 
     @property
     def deterministic(self) -> bool:
@@ -203,13 +206,37 @@ class Problem:
         """What a method may call, as functions of the vector x; wrong shapes are found here.
 
         The user's functions are traced anew, as they are now; an equal problem finds the programs
-        that were compiled for it.
+        that were compiled for it. Where there are none, what was made for one regulariser serves
+        others of its kind.
         """
         fork.check()
         refuse_tracers(x0, self.regularizer)
         # Outside of it JAX traces doubles as singles, and from version 0.12 on says so.
         with jax.enable_x64(np.dtype(dtype) == np.float64):
-            return self._traced(x0, dtype)
+            return self._as_before(x0, dtype) if self.unchanging else self._traced(x0, dtype)
+
+    @property
+    def unchanging(self) -> bool:
+        """Whether all functions are this library's, and hold no arrays that might change."""
+        alone = len(self._every) == 1 and self._every[0].function is None
+        without = self._concave is None and not any(side.entries for side in self._sides)
+        own = isinstance(self.loss, Loss) and is_own(self.loss) and is_own(self.regularizer)
+        return alone and without and own and not holds_arrays(self.loss)
+
+    def _as_before(self, x0: PyTree, dtype: Any) -> Oracles:
+        """The oracles of an earlier call, under the regulariser as it is now."""
+        structure = Structure.of(x0)
+        key = structure, np.dtype(dtype)
+        regularizer = self.regularizer.on(structure.slices)
+        before, oracles = self._ready.get(key, (None, None))
+        if before is None or oracles is None or not alike(before, regularizer):
+            oracles = self._traced(x0, dtype)
+        elif not same_leaves(before, regularizer):
+            oracles = dataclasses.replace(oracles, regularizer=with_dtype(regularizer, dtype))
+        else:
+            return oracles
+        self._ready[key] = copied(regularizer), oracles
+        return oracles
 
     def _traced(self, x0: PyTree, dtype: Any) -> Oracles:
         structure = Structure.of(x0)
@@ -314,6 +341,29 @@ class Problem:
                 self._pools[key] = Finite.whole(source.some_rows(POOL))
             pools[number] = self._pools[key]
         return tuple(pools)
+
+
+def holds_arrays(tree: PyTree) -> bool:
+    return any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(tree))
+
+
+def alike(a: PyTree, b: PyTree) -> bool:
+    """Whether two trees differ in their numbers at most."""
+    mine, others = (
+        [(np.shape(leaf), np.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+        for tree in (a, b)
+    )
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (a, b)]
+    return mine == others and bool(structures[0] == structures[1])
+
+
+def same_leaves(a: PyTree, b: PyTree) -> bool:
+    return all(map(same_bits, jax.tree.leaves(a), jax.tree.leaves(b)))
+
+
+def copied(tree: PyTree) -> PyTree:
+    """With copies of arrays of NumPy, which their owner may change."""
+    return jax.tree.map(lambda a: a.copy() if isinstance(a, np.ndarray) else a, tree)
 
 
 class Probe(NamedTuple):

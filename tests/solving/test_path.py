@@ -20,6 +20,7 @@ import mossp
 from mossp import losses
 from mossp.regularizers.strength import strengths_in, with_strength
 from mossp.solving.path import with_regularizer
+from mossp.solving.solve import solve_next
 from tests.compilations import compilations
 from tests.problems import shrink, sphere
 
@@ -74,7 +75,13 @@ def test_each_is_started_from_the_next_stronger_one(monkeypatch):
         given.append((float(problem.regularizer.lam), x, result))
         return result
 
+    def following(problem, x, arguments):
+        result = solve_next(problem, x, arguments)
+        given.append((float(problem.regularizer.lam), x, result))
+        return result
+
     monkeypatch.setattr(module, "solve", solve)
+    monkeypatch.setattr(module, "solve_next", following)
     p = mossp.path(posed(), LAMS, seed=3)
     assert [lam for lam, _, _ in given] == sorted(LAMS, reverse=True)
     assert np.array_equal(given[0][1], np.zeros(n))
@@ -135,6 +142,31 @@ def test_all_strengths_share_the_rows():
     problem = mossp.Problem(losses.squared, (X, rng.normal(size=50)), mossp.L1(1.0))
     weaker = with_regularizer(problem, mossp.L1(0.1))
     assert weaker.source() is problem.source() and float(weaker.regularizer.lam) == 0.1
+
+
+def test_later_strengths_are_what_a_solve_from_the_answer_before_is():
+    """Though their arguments are not checked again, and margins and the Hessian are shared."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, 5))
+    b = rng.integers(3, size=300)
+    problem = mossp.Problem(losses.softmax, (X, b), mossp.L1(1.0))
+    p = mossp.path(problem, [0.05, 0.02, 0.01], np.zeros((5, 3)), seed=4)
+    x = np.zeros((5, 3))
+    for lam, found in zip(p.lams, p.results, strict=True):
+        x = alone = mossp.solve(with_regularizer(problem, mossp.L1(lam)), x, seed=4)
+        assert found.success and found.settings == alone.settings and found.fun == alone.fun
+        assert np.array_equal(found.x, alone.x)
+
+
+def test_another_kind_of_regulariser_on_the_way_is_solved_as_such():
+    problem = mossp.Problem(losses.squared, (X, Y), mossp.L1(1.0))
+    make = lambda lam: mossp.L1(lam) if lam > 1 else mossp.PlusRidge(mossp.L1(lam), 0.5)  # noqa: E731
+    p = mossp.path(problem, [2.0, 1.5, 0.01, 0.005], regularizer=make)
+    assert p.success
+    for lam, r in zip(p.lams, p.results, strict=True):
+        alone = mossp.solve(with_regularizer(problem, make(lam)), np.zeros(n))
+        assert r.fun == pytest.approx(alone.fun, rel=1e-13)
+        np.testing.assert_allclose(r.x, alone.x, atol=1e-9)
 
 
 def test_constraints_along_the_path():

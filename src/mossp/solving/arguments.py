@@ -74,6 +74,12 @@ class Arguments:
         """What was chosen for steps: the method, and how large batches are."""
         return "; ".join(part for part in (self.chosen, self.batches) if part)
 
+    def at(self, problem: Problem, start: Result) -> Arguments:
+        """Those of a problem that differs in numbers of its regulariser, from another start."""
+        oracles = problem.oracles(start.x, self.dtype)
+        warm = start.success and self.starts == 1
+        return dataclasses.replace(self, x0=start.x, oracles=oracles, warm=warm)
+
     @property
     def drawn(self) -> int:
         """Samples in a mini-batch: full gradients need them for the constants only."""

@@ -13,12 +13,15 @@ import numpy as np
 from mossp._base.printing import short, shown
 from mossp._base.structure import Structure
 from mossp._base.types import PyTree
+from mossp.newton.linear import linear_loss
 from mossp.problem import Problem, check_problem
 from mossp.regularizers import Regularizer
+from mossp.regularizers.cardinality import is_limit
 from mossp.regularizers.strength import with_strength
 from mossp.report.figures import BLUE, ORANGE, given_axes, new_figure, plain
 from mossp.result import Result
-from mossp.solving.solve import solve
+from mossp.solving.arguments import Arguments, checked
+from mossp.solving.solve import solve, solve_next
 
 MOST_CURVES = 40  # entries of x that are drawn, the largest
 MOST_LABELS, LABEL_HEIGHT = 12, 0.05  # lines with names; the height of one, as part of the axis
@@ -204,10 +207,47 @@ def path(
     make = regularizer or (lambda lam: with_strength(problem.regularizer, lam))
     x = start_of(problem) if x0 is None else x0
     results: dict[int, Result] = {}
+    following = None
     for i in np.argsort(-strengths, kind="stable").tolist():
-        results[i] = solve(with_regularizer(problem, make(float(strengths[i]))), x, **settings)
+        one = with_regularizer(problem, make(float(strengths[i])))
+        if following is not None and isinstance(x, Result) and following.suits(one):
+            results[i] = solve_next(one, x, following.arguments)
+        else:
+            results[i] = solve(one, x, **settings)
+            following = Following.of(one, results[i], settings)
         x = results[i] if np.isfinite(results[i].fun) else x
     return Path(strengths, [results[i] for i in range(len(strengths))])
+
+
+class Following:
+    """What the strengths of a path share after the first.
+
+    Arguments, and as long as this is held margins, columns and the Hessian at the last point, which
+    is where the next strength starts from.
+    """
+
+    def __init__(self, problem: Problem, arguments: Arguments) -> None:
+        self.arguments, self.kind = arguments, kind_of(problem.regularizer)
+        self.linear = linear_loss(arguments.oracles)
+
+    @classmethod
+    def of(cls, problem: Problem, first: Result, settings: dict[str, Any]) -> Following | None:
+        """None where each strength has to be solved by itself."""
+        alone = settings.get("mesh") is not None or is_limit(problem.regularizer)
+        if alone or not problem.unchanging:
+            return None
+        given = {name: value for name, value in settings.items() if name != "mesh"}
+        return cls(problem, checked(problem, first, **given))
+
+    def suits(self, problem: Problem) -> bool:
+        """Whether a problem differs in numbers of its regulariser alone."""
+        return problem.unchanging and bool(kind_of(problem.regularizer) == self.kind)
+
+
+def kind_of(regularizer: Regularizer) -> Any:
+    """What regularisers have in common that differ in their numbers alone."""
+    leaves, structure = jax.tree.flatten(regularizer)
+    return structure, [np.shape(leaf) for leaf in leaves]
 
 
 def checked_strengths(lams: Any) -> np.ndarray:

@@ -156,7 +156,20 @@ def solve(
 
 def solve_checked(problem: Problem, x0: Any, settings: dict[str, Any]) -> Result:
     """One solve by the way that is asked for, or by the best of those that "auto" tries."""
-    arguments = checked(problem, x0, **settings)
+    return solve_with(problem, checked(problem, x0, **settings), settings)
+
+
+def solve_next(problem: Problem, start: Result, arguments: Arguments) -> Result:
+    """A solve with the arguments of an earlier one, and another start.
+
+    The problem has no functions but this library's, and differs from that one in numbers of its
+    regulariser alone: there is nothing to be checked anew.
+    """
+    return solve_with(problem, arguments.at(problem, start), {})
+
+
+def solve_with(problem: Problem, arguments: Arguments, settings: dict[str, Any]) -> Result:
+    """The same with checked arguments; `settings` are for problems that are smoothed."""
     callers = bool(jax.config.read("jax_enable_x64"))
 
     def run(a: Arguments) -> Result:
