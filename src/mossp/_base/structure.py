@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -32,9 +33,8 @@ class Structure(Module):
 
     @classmethod
     def of(cls, tree: PyTree) -> Structure:
-        leaves, treedef = jax.tree_util.tree_flatten_with_path(tree)
-        paths = tuple(jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves)
-        return cls(treedef, tuple(np.shape(leaf) for _, leaf in leaves), paths)
+        leaves, treedef = jax.tree.flatten(tree)
+        return cls(treedef, tuple(map(np.shape, leaves)), paths_of(treedef))
 
     @property
     def size(self) -> int:
@@ -73,6 +73,14 @@ class Structure(Module):
             x[a:b].reshape(s) for (a, b), s in zip(self.slices.values(), self.shapes, strict=True)
         ]
         return jax.tree.unflatten(self.treedef, parts)
+
+
+@functools.lru_cache(maxsize=256)
+def paths_of(treedef: jax.tree_util.PyTreeDef) -> tuple[str, ...]:
+    """Of the leaves of trees of this structure."""
+    tree = jax.tree.unflatten(treedef, range(treedef.num_leaves))
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return tuple(jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves)
 
 
 class Part(Structure):

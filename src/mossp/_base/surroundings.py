@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +14,24 @@ from mossp._base.types import PyTree
 def refuse_tracers(*trees: PyTree) -> None:
     """Raise TypeError inside of jit, vmap or grad, where numbers have no values yet."""
     fork.check()
-    refuse_traced(*trees, jax.device_put(np.zeros(())))  # inside of jit this is traced as well
+    refuse_traced(*trees, zero.placed())
+
+
+class Zero:
+    """A number that is traced inside of jit, like all others there."""
+
+    def __init__(self) -> None:
+        self._known: Any = np.zeros((), np.float32)
+
+    def placed(self) -> Any:
+        """On the device, where it stays: to place it again takes a third of the time."""
+        found = jax.device_put(self._known)
+        if not isinstance(found, jax.core.Tracer):
+            self._known = found
+        return found
+
+
+zero = Zero()
 
 
 def refuse_traced(*trees: PyTree) -> None:

@@ -13,7 +13,8 @@ from mossp._base.disk import on_by_default
 from mossp._base.power import spectral_norm
 from mossp._base.programs import compiled
 from mossp._base.types import PyTree, Scalar, Vector
-from mossp.certificates.stationarity import full_gradient
+from mossp.newton.descent import evaluated
+from mossp.newton.residual import KKT
 from mossp.oracles import Oracles
 from mossp.result import Result, Status
 from mossp.sklearn.formulation import Parameters, formulate, penalty_of
@@ -128,7 +129,8 @@ def ends_of_strengths(params: Parameters, rows: Rows) -> tuple[float, float]:
     problem, x0, settings = formulate(free, rows)
     with jax.enable_x64(True):
         oracles = problem.oracles(x0)
-        slope = lambda x: np.asarray(full_gradient(oracles, on_device(x)))  # noqa: E731
+        kkt = KKT.of(oracles, np.float64)
+        slope = lambda x: evaluated(kkt, x).gradient  # noqa: E731
         zero = np.zeros(oracles.structure.size)
         steep = 1e3 * float(np.abs(slope(zero)).max()) or 1.0
     alone = solve(with_regularizer(problem, penalty_of(params, rows, steep)), x0, **settings).x

@@ -197,6 +197,9 @@ def decisions_of(scores: np.ndarray, rows: Rows) -> np.ndarray | None:
 
 def losses_of(loss: Any, scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """The loss of every row."""
+    found = loss.on_host(scores, targets)
+    if found is not None:  # no program is compiled, nor called
+        return np.asarray(found.values)
     with jax.enable_x64(True):
         return np.asarray(loss.rows(jax.numpy.asarray(scores), jax.numpy.asarray(targets)))
 

@@ -18,7 +18,8 @@ A schedule other than "auto", or output="random", is the paper's: mossp-r is the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 from mossp._base.printing import counted
 from mossp.estimators import SVRG, Full, GradientEstimator, Kind, Recursive
@@ -52,25 +53,31 @@ def choose(oracles: Oracles, rule: Rule, output: str) -> Choice:
     if not rule.tuned or output == "random":
         why = "recursive momentum: a setting of the paper was asked for"
         return Choice(METHODS["mossp-r"](), "mossp-r", False, why)
-    momentum: GradientEstimator = Recursive()
+    kind_of: type[GradientEstimator] = Recursive
     if oracles.finite_sum:
         # A mini-batch says nothing of most constraints that are means, if these are many.
         means = int(oracles.terms.sampled.sum())
         full = oracles.rows_per_pass <= FEW_ROWS or means > MANY_CONSTRAINTS
-        momentum = Full() if full else SVRG()
-    method: Method
+        kind_of = Full if full else SVRG
+    momentum = made(kind_of)
     if oracles.concave is not None:
-        method, name = MoSSP(momentum=momentum), "mossp-r"
+        method, name = made(MoSSP, kind_of), "mossp-r"
     elif not oracles.finite_sum and not oracles.m:
         method, name = METHODS["mossp-r"](), "mossp-r"
     elif oracles.m <= FEW_CONSTRAINTS:
-        method, name = SQPDC(momentum=momentum), "sqp-dc"
+        method, name = made(SQPDC, kind_of), "sqp-dc"
     else:
-        method, name = MoSSPAL(momentum=momentum), "mossp-al"
+        method, name = made(MoSSPAL, kind_of), "mossp-al"
     kind = {Kind.ANCHORED: "SVRG"}.get(momentum.kind, momentum.kind.value)
     why = f"{kind} gradients: {size_of(oracles)}"
     ended = oracles.concave is not None and oracles.finite_sum
     return Choice(method, name, oracles.finite_sum, why, exact=ended)
+
+
+@functools.cache
+def made(kind: Any, momentum: type[GradientEstimator] | None = None) -> Any:
+    """One for all solves: modules do not change, and take a while to make."""
+    return kind() if momentum is None else kind(momentum=made(momentum))
 
 
 def size_of(oracles: Oracles) -> str:

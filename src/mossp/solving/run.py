@@ -16,7 +16,6 @@ import numpy as np
 from mossp._base import crew
 from mossp._base.archive import CheckpointError
 from mossp._base.budget import Clock
-from mossp._base.device import on_device
 from mossp._base.programs import compiled as with_programs
 from mossp._base.types import AnyVector, Vector
 from mossp.certificates.certificate import certificate
@@ -186,10 +185,14 @@ def certified(p: Prepared, state: State) -> State:
 
 def solved_at_start(p: Prepared, state: State) -> State:
     """Whether the start is a KKT point at tol already: an earlier answer, as a rule."""
-    a, x = p.arguments, on_device(p.start)
+    a, x = p.arguments, p.start
     ends_early = a.exact and a.output != "random" and a.starts == 1 and not p.shared
     if state.k or not ends_early or not p.at_start.finite.all():
         return state
+    if p.oracles.convex and p.kkt.linear is not None:  # without the parts of a certificate
+        at = p.kkt.evaluate(p.start, np.zeros(0), 1.0)
+        if not p.kkt.relative(at, at.W + p.kkt.nearest_subgradient(at)) <= a.tol:
+            return state
     on_host = p.kkt.linear is not None and p.oracles.concave is None  # without a program
     if on_host and not proved_by(p, x, evaluated(p.kkt, p.start).gradient):
         return state
@@ -201,9 +204,9 @@ def solved_at_start(p: Prepared, state: State) -> State:
     return state.noted("The start is a solution already.")
 
 
-def proved_by(p: Prepared, x: Vector, gradient: AnyVector) -> bool:
+def proved_by(p: Prepared, x: np.ndarray, gradient: AnyVector) -> bool:
     """Whether x is a KKT point at tol, with this gradient of f there."""
-    found = shortest_certificate(p.oracles, x, on_device(gradient, x.dtype))
+    found = shortest_certificate(p.oracles, x, np.asarray(gradient, x.dtype))
     return found.is_kkt(p.arguments.tol, relative=True)
 
 

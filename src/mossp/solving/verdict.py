@@ -95,13 +95,13 @@ def judge(
     bad = ending.lost | ~np.isfinite(r.objective if usable else r.feasibility)
     relative = r.feasibility / r.scales.feasibility
     best = best_replica(r.objective, relative, bad | ending.diverged, tol)
-    one, x = jax.tree.map(lambda a: a[best], r), on_device(ending.outputs.x[best])
+    one, x = jax.tree.map(lambda a: a[best], r), np.asarray(ending.outputs.x[best])
     if bad[best]:
         cert = unproved(oracles, one, samples)
     elif oracles.finite_sum:
         cert = strongest(oracles, x, one, tol)
     else:
-        cert = decided(oracles, x, one, samples or 0, more, most, tol, batch_size)
+        cert = decided(oracles, on_device(x), one, samples or 0, more, most, tol, batch_size)
         r.feasibility[best] = cert.feasibility  # which more samples may know better
 
     success = not bad[best] and not ending.diverged[best] and cert.is_kkt(tol, relative=True)
@@ -123,8 +123,7 @@ def judge(
         r.objective[best], r.feasibility[best] = moved.objective, moved.feasibility
         cert = unproved(oracles, moved, samples)
         if oracles.finite_sum and np.isfinite(moved.gradient).all():
-            x = on_device(ending.outputs.x[best])
-            cert = shortest_certificate(oracles, x, on_device(moved.gradient, x.dtype))
+            cert = shortest_certificate(oracles, ending.outputs.x[best], moved.gradient)
         if known.stuck:
             status, reason = Status.INFEASIBLE_STATIONARY, conflict(oracles, known.x)
         else:
@@ -153,7 +152,7 @@ def strongest(oracles: Oracles, x: Any, one: Residuals, tol: float) -> Certifica
     cert = certificate(oracles, one, None, "witness")
     if cert.is_kkt(tol, relative=True):
         return cert
-    shortest = shortest_certificate(oracles, x, on_device(one.gradient, x.dtype))
+    shortest = shortest_certificate(oracles, x, one.gradient)
     return shortest if shortest.worst_relative < cert.worst_relative else cert
 
 
