@@ -131,7 +131,8 @@ def lowest(
 ) -> np.ndarray | None:
     """The lowest of the points on the way from y to `end` at which an entry is 0, and some others.
 
-    None where none of them is lower than y.
+    None where none of them is lower than y. phi is convex: from the furthest point on they are
+    tried until it rises.
     """
     if end is None:
         return None
@@ -147,11 +148,16 @@ def lowest(
         None,
         float(reg.h(y)),
     )
-    for size, owner in zip(sizes.tolist(), owners.tolist(), strict=True):
+    last = np.inf
+    for k in np.argsort(-sizes, kind="stable").tolist():
+        size, owner = float(sizes[k]), int(owners[k])
         new = y + size * move
         if owner >= 0:
             new[owner] = 0.0
         changed = size * along + size**2 * curved / 2 + float(reg.h(new))
         if changed < value:
             best, value = new, changed
+        if changed > last:
+            break
+        last = changed
     return best
