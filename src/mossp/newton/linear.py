@@ -124,7 +124,7 @@ class LinearLoss:
             key, whole, n = x.tobytes(), self.whole, self.size
             if whole is not None and whole[0] == key:
                 return whole[1][np.ix_(S, S)]
-            if len(S) == n or self.N * n**2 <= LITTLE:
+            if len(S) == n or (2 * len(S) >= n and self.N * n**2 <= LITTLE):
                 whole = self.whole = key, self._block(x, np.arange(n))
                 return whole[1][np.ix_(S, S)]
         return self._block(x, S)
