@@ -155,7 +155,8 @@ class KKT:
     def evaluate(self, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
         """One pass over the data."""
         point, reg = np.asarray(x, self.dtype), self.regularizer
-        x, q = point.astype(float), np.asarray(q, self.dtype).astype(float)
+        x = point.astype(float, copy=False)
+        q = np.asarray(q, self.dtype).astype(float)
         if self.linear is None:
             f, gradient, c, J = first_order(self.oracles, point)
         else:  # by the products of a linear model: constraints are all that may be compiled
@@ -170,7 +171,7 @@ class KKT:
         if self.terms is not None:
             return self.terms.first_order(x, self.dtype)
         found = constraints_and_jacobian(self.oracles, np.asarray(x, self.dtype))
-        c, J = (np.array(a, np.float64) for a in found)
+        c, J = (np.asarray(a, np.float64) for a in found)
         return c, J
 
     def values(self, x: np.ndarray) -> np.ndarray:
