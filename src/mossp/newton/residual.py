@@ -171,7 +171,7 @@ class KKT:
         if self.terms is not None:
             return self.terms.first_order(x, self.dtype)
         found = constraints_and_jacobian(self.oracles, np.asarray(x, self.dtype))
-        c, J = (np.asarray(a, np.float64) for a in found)
+        c, J = (np.array(a, np.float64) for a in found)
         return c, J
 
     def values(self, x: np.ndarray) -> np.ndarray:
