@@ -5,39 +5,41 @@ min  E[f(x, xi)] + h(x) - g(x)    s.t.  c_E(x) = 0,  c_I(x) <= 0
 
 from typing import TYPE_CHECKING
 
-from mossp import constraints, losses, smoothing
 from mossp._base import later
-from mossp._base.crew import ProcessLost
-from mossp._base.disk import cache
-from mossp.constants import Constants
-from mossp.data import OnDisk, Sampler, Sharded, Stream
-from mossp.expected import Expected, group_weights
-from mossp.foreign import from_numpy
-from mossp.problem import Problem
-from mossp.regularizers import (
-    L1,
-    MCP,
-    SCAD,
-    Ball,
-    Blocks,
-    Box,
-    CappedL1,
-    Cardinality,
-    ElasticNet,
-    Group,
-    L1MinusL2,
-    LogSum,
-    Nonnegative,
-    PlusRidge,
-    Regularizer,
-    Ridge,
-    TransformedL1,
-    TruncatedL1,
-    TruncatedL1MinusL2,
-    Weighted,
-    Zero,
-    check_regularizer,
-)
+
+with later.without_collections():
+    from mossp import constraints, losses, smoothing
+    from mossp._base.crew import ProcessLost
+    from mossp._base.disk import cache
+    from mossp.constants import Constants
+    from mossp.data import Sampler, Stream
+    from mossp.expected import Expected, group_weights
+    from mossp.foreign import from_numpy
+    from mossp.problem import Problem
+    from mossp.regularizers import (
+        L1,
+        MCP,
+        SCAD,
+        Ball,
+        Blocks,
+        Box,
+        CappedL1,
+        Cardinality,
+        ElasticNet,
+        Group,
+        L1MinusL2,
+        LogSum,
+        Nonnegative,
+        PlusRidge,
+        Regularizer,
+        Ridge,
+        TransformedL1,
+        TruncatedL1,
+        TruncatedL1MinusL2,
+        Weighted,
+        Zero,
+        check_regularizer,
+    )
 
 # What a problem is made of is imported above. What solves, judges and shows it is found when it is
 # first used, here and, for static checkers, once more below.
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
     from mossp.certificates.feasibility import restore
     from mossp.certificates.gradients import check_gradients
     from mossp.certificates.stationarity import stationarity
+    from mossp.data.on_disk import OnDisk
+    from mossp.data.sharded import Sharded
     from mossp.estimators import (
         SVRG,
         Full,
@@ -104,6 +108,8 @@ else:
             "mossp.certificates.feasibility": "restore",
             "mossp.certificates.gradients": "check_gradients",
             "mossp.certificates.stationarity": "stationarity",
+            "mossp.data.on_disk": "OnDisk",
+            "mossp.data.sharded": "Sharded",
             "mossp.estimators": "SVRG Full GradientEstimator Plain Polyak Recursive Truncated",
             "mossp.measuring.estimate": "estimate_constants",
             "mossp.methods": "CLCDC IMBA METHODS MLALM SALM SDC SMAG SPD SPDC SQPDC SSDC SSLALM"

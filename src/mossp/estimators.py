@@ -318,3 +318,12 @@ def check_alpha(momentum: Polyak | Recursive) -> None:
     if alpha is not None:
         needs = "0 < alpha <= 1, the weight of the new gradient"
         require(momentum, "alpha", alpha, needs, is_weight, several=True)
+
+
+def keeps_estimate(momentum: GradientEstimator) -> bool:
+    """Whether the memory that `update` returns has the estimate that it returns, as `d`.
+
+    Those of this file do; an update of somebody's own may do anything.
+    """
+    own = (Plain.update, Polyak.update, Recursive.update, Truncated.update, SVRG.update)
+    return type(momentum).update in own

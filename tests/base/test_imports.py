@@ -15,6 +15,7 @@ from mossp._base import later
 
 LATER = ("scipy.linalg", "scipy.optimize", "scipy.sparse", "scipy.special", "numpy.f2py")
 WAITS = ("mossp.solving", "mossp.methods", "mossp.newton", "mossp.report", "mossp.examples")
+FILES = ("mossp.data.on_disk", "mossp.data.sharded", "mossp.data.libsvm", "mossp.data.sets")
 
 
 def brought(statement):
@@ -46,8 +47,22 @@ def test_what_solves_waits_for_its_first_use(imported, all_of_it, module):
     assert module in all_of_it and module not in imported
 
 
+@pytest.mark.parametrize("module", FILES)
+def test_what_reads_files_waits_even_where_problems_are_solved(module):
+    assert module not in brought("import mossp; mossp.solve")
+
+
+@pytest.mark.parametrize("begin", ["", "import gc; gc.disable(); "])
+def test_imports_leave_the_collection_of_garbage_as_it_was(begin):
+    code = begin + "import gc; before = gc.isenabled(); import mossp; mossp.solve; "
+    code += "mossp.data.Sharded; print(before == gc.isenabled())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "True"
+
+
 def packages():
     yield mossp
+    yield mossp.data
     pytest.importorskip("sklearn", reason="scikit-learn is optional")
     yield importlib.import_module("mossp.sklearn")
 

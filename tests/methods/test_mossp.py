@@ -147,6 +147,54 @@ COMBINATIONS = [
 ]
 
 
+ESTIMATORS = {
+    "plain": mossp.Plain(),
+    "polyak": mossp.Polyak(),
+    "recursive": mossp.Recursive(),
+    "truncated": mossp.Truncated(mossp.Recursive(), 0.1),
+    "anchored": mossp.SVRG(),
+}
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["exact", "sampled"])
+@pytest.mark.parametrize("momentum", ESTIMATORS.values(), ids=ESTIMATORS.keys())
+def test_what_a_lean_state_leaves_out_is_found_again(momentum, sampled):
+    X, y = data()
+    settings = CONSTRAINTS["both"][0]
+    if sampled:
+        mean = mossp.Expected(lambda x, rows: jnp.mean(rows[0] @ x))
+        settings = {"inequality": lambda x: W @ x - 0.1, "equality": mean}
+    problem = mossp.Problem(
+        mossp.losses.logistic, (X, y), regularizer=REGULARIZERS["L1MinusL2"][0], **settings
+    )
+    x0, batches, parameters = setting()
+    oracles, method = problem.oracles(x0, np.float64), mossp.MoSSP(momentum, beta=0.7)
+    state = method.init(oracles, jnp.asarray(x0), jnp.zeros(n))
+    for rows, now in zip(batches[:5], parameters[:5], strict=True):
+        lean, now = method.lean(oracles, state), Parameters(*now)
+        assert lean.v is None and lean.y is None and method.lean(oracles, lean) == lean
+        drawn = oracles.steps.draw(np.random.default_rng(int(rows[0])), 1, B)
+        batch = oracles.steps.batch(jax.tree.map(lambda v: v[0], drawn), B)
+        state = method.step(oracles, now, lean, batch)
+        again = method.recorded(oracles, now, lean, method.lean(oracles, state))
+        for one, other in zip(jax.tree.leaves(again), jax.tree.leaves(state), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+def test_an_estimator_of_ones_own_is_asked_for_no_more_than_it_says():
+    class Damped(mossp.Polyak):
+        """What it returns is not what it remembers."""
+
+        def update(self, gradient, memory, x, alpha):
+            d, memory = super().update(gradient, memory, x, alpha)
+            return 0.5 * d, memory
+
+    oracles = posed("L1MinusL2", "both").oracles(setting()[0], np.float64)
+    method = mossp.MoSSP(Damped(0.5))
+    state = method.init(oracles, jnp.ones(n), jnp.zeros(n))
+    assert method.lean(oracles, state) is state
+
+
 @pytest.mark.parametrize("name, constraint, recursive, beta, sparse", COMBINATIONS)
 def test_steps_equal_the_algorithms_of_the_paper(name, constraint, recursive, beta, sparse):
     x0, batches, parameters = setting()

@@ -7,9 +7,36 @@ imports them under TYPE_CHECKING, and a test compares the two.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Let nothing be looked for that could be freed: what imports make, stays.
+
+    A full collection goes through all that JAX has made, which takes as long as half of the
+    imports of `import mossp` do.
+
+    Examples
+    --------
+    >>> with without_collections():
+    ...     gc.isenabled()
+    False
+    >>> gc.isenabled()
+    True
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def attributes(
@@ -33,11 +60,11 @@ def attributes(
 
     def find(name: str) -> object:
         if name in rooms:
-            return importlib.import_module(f"{package}.{name}")  # which sets the attribute
+            return imported(f"{package}.{name}")  # which sets the attribute
         if name not in places:
             error = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(error, name=name, obj=sys.modules[package])
-        value = getattr(importlib.import_module(places[name]), name)
+        value = getattr(imported(places[name]), name)
         setattr(sys.modules[package], name, value)  # found without this function from now on
         return value
 
@@ -45,3 +72,8 @@ def attributes(
         return sorted({*vars(sys.modules[package]), *places, *rooms})
 
     return find, listed
+
+
+def imported(module: str) -> types.ModuleType:
+    with without_collections():
+        return importlib.import_module(module)

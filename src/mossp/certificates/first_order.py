@@ -36,7 +36,7 @@ def concave_part(oracles: Oracles, x: AnyVector) -> tuple[float, HostVector]:
 
 
 def on_the_host(found: Any) -> tuple[HostArray, ...]:
-    return tuple(np.array(a, np.float64) for a in found)
+    return tuple(np.asarray(a, np.float64) for a in found)
 
 
 @compiled

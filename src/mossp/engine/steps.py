@@ -122,26 +122,46 @@ def _advance(
             now = schedule.at(k)
             return now._replace(alpha=jnp.where(k == 0, context.first_alpha, now.alpha))
 
-        def steps(b: Any, state: Any) -> Any:
-            """The steps of the b-th group: what they need is fetched together, which is faster."""
-            begin = first + b * group
-            draws = jax.tree.map(lambda v: lax.dynamic_slice_in_dim(v, b * group, group), batches)
-            fetched = oracles.steps.batches(draws, batch_size)
-            ready = parameters(begin + jnp.arange(group))
+        def run(k0: Any, k1: Any, state: Any) -> Any:
+            """The lean state after these steps."""
 
-            def step(k: Any, state: Any) -> Any:
-                now = jax.tree.map(lambda v: v[k - begin], ready)
-                batch = map_rows(lambda v: v[k - begin], fetched)
-                return method.step(oracles, now, state, batch)
+            def steps(b: Any, state: Any) -> Any:
+                """Those of the b-th group: what they need is fetched together, which is faster."""
+                begin = first + b * group
+                draws = jax.tree.map(
+                    lambda v: lax.dynamic_slice_in_dim(v, b * group, group), batches
+                )
+                fetched = oracles.steps.batches(draws, batch_size)
+                ready = parameters(begin + jnp.arange(group))
 
-            low, high = jnp.maximum(k0, begin), jnp.minimum(k1, begin + group)
-            return lax.fori_loop(low, high, step, state)
+                def step(k: Any, state: Any) -> Any:
+                    now = jax.tree.map(lambda v: v[k - begin], ready)
+                    batch = map_rows(lambda v: v[k - begin], fetched)
+                    return method.lean(oracles, method.step(oracles, now, state, batch))
 
-        groups = ((k0 - first) // group, (k1 - first + group - 1) // group)
-        state = lax.fori_loop(*groups, steps, state)
-        last = method.witness(oracles, parameters(k1 - 1), state)
-        last = jax.tree.map(lambda new, old: jnp.where(k1 > k0, new, old), last, before)
-        return state, last, all_finite(state)
+                low, high = jnp.maximum(k0, begin), jnp.minimum(k1, begin + group)
+                return lax.fori_loop(low, high, step, state)
+
+            groups = ((k0 - first) // group, (k1 - first + group - 1) // group)
+            return lax.fori_loop(*groups, steps, state)
+
+        def stage(i: Any, states: tuple[Any, Any]) -> tuple[Any, Any]:
+            """All steps but the last one, and then the last one, by one and the same program."""
+            stops = jnp.stack([k0, jnp.maximum(k0, k1 - 1), k1])
+            return run(stops[i], stops[i + 1], states[0]), states[0]
+
+        lean = method.lean(oracles, state)
+        if lean is state:
+            after = run(k0, k1, state)
+        else:
+            # Of a length that is not known: two copies of a step need not agree in every bit.
+            after, ahead = lax.fori_loop(0, 1 + (k1 > k0), stage, (lean, lean))
+            after = method.recorded(oracles, parameters(k1 - 1), ahead, after)
+        last = method.witness(oracles, parameters(k1 - 1), after)
+        after, last = jax.tree.map(
+            lambda new, old: jnp.where(k1 > k0, new, old), (after, last), (state, before)
+        )
+        return after, last, all_finite(after)
 
     return jax.vmap(one, in_axes=(0, None if shared else 0))(own, batches)
 

@@ -193,6 +193,17 @@ class Method(Module):
     def step(self, oracles: Oracles, parameters: Parameters, state: Any, batch: Any) -> Any:
         """The state after one step on one mini-batch."""
 
+    def lean(self, oracles: Oracles, state: Any) -> Any:
+        """The state without what no step looks at; `recorded` puts it in after the last one.
+
+        A vector that is written in each step costs as much as one that is read.
+        """
+        return state
+
+    def recorded(self, oracles: Oracles, parameters: Parameters, before: Any, state: Any) -> Any:
+        """The whole state after a step from the lean state `before` to the lean state `state`."""
+        return state
+
     @abc.abstractmethod
     def witness(self, oracles: Oracles, parameters: Parameters, state: Any) -> Witness:
         """What the last step, taken with these parameters, proves about its x."""

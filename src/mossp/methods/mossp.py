@@ -38,8 +38,8 @@ class State(NamedTuple):
     x: Vector  # estimates prox_{mu (Q_rho + h)}(z)
     z: Vector  # where the difference of Moreau envelopes is being minimised
     memory: Any  # what the gradient estimator remembers
-    v: Vector  # of the last step: z - mu S, so that x = prox_{mu h}(v)
-    y: Vector  # of the last step: prox_{mu g}(z), or what follows it
+    v: Any  # of the last step: z - mu S, so that x = prox_{mu h}(v); None where it is lean
+    y: Any  # of the last step: prox_{mu g}(z), or what follows it; None where it is lean
     concave: Any = None  # what the estimator of dE[g](y) remembers, where there is such a part
     w: Any = None  # of the last step, there: y = prox_{tau g_r}(w), and x = prox_{tau h}(v)
 
@@ -101,6 +101,22 @@ class MoSSP(Method):
         x = reg.prox_h(v, mu)
         y = reg.prox_g(z, mu)
         return State(x, z - self.beta * (y - x), memory, v, y)
+
+    def lean(self, oracles: Oracles, state: State) -> State:
+        own = type(self).step is not MoSSP.step  # which may look at anything
+        if own or oracles.concave is not None or not tracking.keeps(self.momentum):
+            return state
+        return state._replace(v=None, y=None)
+
+    def recorded(
+        self, oracles: Oracles, parameters: Parameters, before: State, state: State
+    ) -> State:
+        mu, rho, *_ = parameters
+        S = tracking.pulled_again(
+            oracles, state.memory, before.x,
+            multipliers=lambda c: oracles.positive_part(rho * c),
+        )  # fmt: skip
+        return state._replace(v=before.z - mu * S, y=oracles.regularizer.prox_g(before.z, mu))
 
     def followed(
         self, oracles: Oracles, parameters: Parameters, state: State, S: Vector, batch: Any

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from mossp._base.types import Vector
-from mossp.estimators import GradientEstimator
+from mossp.estimators import GradientEstimator, keeps_estimate
 from mossp.oracles import Oracles
 
 
@@ -94,6 +94,23 @@ def pulled(
     p, J = tracker.update(pull, memory.J, (x, q), weight(alpha, memory))
     memory = memory._replace(J=J, q=q, t=memory.t + 1)
     return Estimates(d, c, p + oracles.exact_pull(x, q), memory)
+
+
+def pulled_again(
+    oracles: Oracles, memory: Any, x: Vector, multipliers: Callable[[Vector], Vector]
+) -> Vector:
+    """d + J q of the step from x that left this memory; where `keeps` holds."""
+    if isinstance(memory, Tracked):
+        return memory.d + memory.J.d + oracles.exact_pull(x, memory.q)
+    if oracles.m == 0:
+        return memory.d
+    c, exactly = oracles.linearized(x)
+    return memory.d + exactly(multipliers(c))
+
+
+def keeps(momentum: GradientEstimator) -> bool:
+    """Whether estimates are found in the memory that a step leaves."""
+    return keeps_estimate(momentum) and keeps_estimate(momentum.tracker)
 
 
 def linearized(

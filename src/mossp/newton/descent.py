@@ -182,6 +182,7 @@ class Descent:
             if np.sqrt(length) <= STILL * max(float(np.linalg.norm(at.x)), 1.0):
                 return False
             self.penalty.require(MARGIN * float(np.abs(met.q).max(initial=0.0)))
+            del dx  # which may be long
             trial, slack = self._evaluated(met.x), ROUNDING * (1 + abs(at.F))
             dx = trial.x - at.x
             model = at.f + float(at.gradient @ dx) + length / (2 * self.mu)
@@ -190,7 +191,7 @@ class Descent:
                 self.steps += 1
                 self.meter.reached = trial.x, trial.F, trial.violation, np.inf
                 return True
-            del trial, met, dx  # several vectors, which may be long
+            del trial, met, dx  # several of them
             self.mu /= 2
         return False
 

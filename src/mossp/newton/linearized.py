@@ -34,7 +34,6 @@ class Dual(NamedTuple):
 
     q: np.ndarray
     x: np.ndarray  # x(q)
-    v: np.ndarray  # of which x(q) is the proximal point
     gradient: np.ndarray
 
 
@@ -62,14 +61,20 @@ def constrained_prox(
     lengths = np.linalg.norm(J, axis=1)
     longest = lengths.max(initial=0.0) or 1.0
     lengths = np.where(lengths > 1e-12 * longest, lengths, longest)
-    J, c, equality = J / lengths[:, None], c / lengths, np.arange(len(c)) < m_E
+    # J and x may be long: rows are brought to unit length in products alone.
+    c, equality = c / lengths, np.arange(len(c)) < m_E
     low = np.where(equality, -bound, 0.0)
-    size = np.abs(c).max() + np.abs(J @ x0).max() + np.abs(x0).max()
+    size = np.abs(c).max() + np.abs(J @ x0 / lengths).max() + np.abs(x0).max()
+
+    def moved(q: np.ndarray) -> np.ndarray:
+        """w - mu J'q, of which x(q) is the proximal point."""
+        v = (-mu * q / lengths) @ J
+        v += w
+        return v
 
     def at(q: np.ndarray) -> Dual:
-        v = w - mu * (q @ J)
-        x = np.asarray(reg.prox_h(v, mu), np.float64)
-        return Dual(q, x, v, c + J @ (x - x0))
+        x = np.asarray(reg.prox_h(moved(q), mu), np.float64)
+        return Dual(q, x, c + J @ (x - x0) / lengths)
 
     def free(d: Dual) -> np.ndarray:
         """Multipliers that may move: not held at a bound."""
@@ -92,7 +97,7 @@ def constrained_prox(
             break
         moves = free(now)
         ridge = np.clip(RIDGE * np.abs(now.gradient).max() * 0.5**k, LEAST_RIDGE, MOST_RIDGE)
-        M = mu * bent(reg, now.v, mu, J) @ J.T
+        M = mu * bent(reg, moved(now.q), mu, J, lengths)
         M = np.where(np.outer(moves, moves), M, 0.0) + np.diag(np.where(moves, mu * ridge, 1.0))
         p = np.linalg.solve(M, np.where(moves, now.gradient, 0.0))
         found, part = None, 1.0
@@ -111,12 +116,16 @@ def constrained_prox(
     return Met(now.x, now.q / lengths)
 
 
-def bent(reg: Any, v: np.ndarray, mu: float, J: np.ndarray) -> np.ndarray:
-    """D e for the rows e of J."""
+def bent(reg: Any, v: np.ndarray, mu: float, J: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """J D J' for rows of unit length."""
     if reg.separable:
-        return J * slopes_of_prox(reg, v, mu)
+        D_J = J * slopes_of_prox(reg, v, mu)
+        D_J /= lengths[:, None]
+        return D_J @ J.T / lengths
     size = PROBE * (1 + float(np.abs(v).max(initial=0.0)))
     ahead, behind = (
-        np.array([np.asarray(reg.prox_h(v + s * row, mu)) for row in J]) for s in (size, -size)
-    )
-    return (ahead - behind) / (2 * size)
+        np.array([np.asarray(reg.prox_h(v + s / length * row, mu))
+                  for row, length in zip(J, lengths, strict=True)])
+        for s in (size, -size)
+    )  # fmt: skip
+    return ((ahead - behind) / (2 * size)) @ (J / lengths[:, None]).T

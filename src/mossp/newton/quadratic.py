@@ -32,12 +32,19 @@ Matrix = np.ndarray | Curvature
 
 def slopes_of_prox(reg: Any, v: np.ndarray, t: float) -> np.ndarray:
     """The derivative of prox_{t h} at v in every coordinate, for a separable h."""
-    size = np.abs(v)
-    np.maximum(size, PROBE * (1 + size.max(initial=0.0)), out=size)
-    size *= PROBE
-    d = np.asarray(reg.prox_h(v + size, t)) - np.asarray(reg.prox_h(v - size, t))
-    size *= 2  # in place: v may be long
+
+    def moves() -> np.ndarray:
+        """By how much entries move: found again, for what is long is not held meanwhile."""
+        size = np.abs(v)
+        np.maximum(size, PROBE * (1 + size.max(initial=0.0)), out=size)
+        size *= PROBE
+        return size
+
+    d = np.asarray(reg.prox_h(v + moves(), t)) - np.asarray(reg.prox_h(v - moves(), t))
+    size = moves()
+    size *= 2
     d /= size
+    del size
     d[np.abs(d - 1) < SNAP] = 1.0
     d[d < SNAP] = 0.0
     return d

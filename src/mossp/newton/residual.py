@@ -155,7 +155,8 @@ class KKT:
     def evaluate(self, x: np.ndarray, q: np.ndarray, t: float) -> Evaluation:
         """One pass over the data."""
         point, reg = np.asarray(x, self.dtype), self.regularizer
-        x, q = point.astype(float), np.asarray(q, self.dtype).astype(float)
+        x = point.astype(float, copy=False)
+        q = np.asarray(q, self.dtype).astype(float)
         if self.linear is None:
             f, gradient, c, J = first_order(self.oracles, point)
         else:  # by the products of a linear model: constraints are all that may be compiled

@@ -158,7 +158,9 @@ def prepare(
     began = time.perf_counter()
     a, oracles, interrupt = arguments, arguments.oracles, interrupt or Interrupt()
     structure, kkt = Structure.of(a.x0), KKT.of(oracles, a.dtype)
-    given = structure.ravel(a.x0, a.dtype)
+    # Nothing writes into a start: a vector is not copied, for it may be long.
+    as_given = structure.is_vector and a.x0.dtype == a.dtype
+    given = a.x0 if as_given else structure.ravel(a.x0, a.dtype)
     notes: list[str] = []
     if a.steps_as_chosen and not a.first:
         notes.append(f"Chosen: {a.steps_as_chosen}.")

@@ -118,6 +118,7 @@ def from_second_start(p: Prepared, done: Attempts, first_mu: float) -> Attempts:
         descent.settle(stop)
         done = done._replace(gradients=done.gradients + meter.gradients)
         x = np.asarray(descent.at.x, p.start.dtype)
+        del descent  # before others are made
     if p.budget.received or known(x):
         return done
     return p.polishing.with_candidate(done, x)

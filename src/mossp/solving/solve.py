@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from mossp import data
 from mossp._base import crew
 from mossp._base.archive import CheckpointError
 from mossp._base.interrupt import Interrupt
 from mossp._base.printing import shown
-from mossp.data import divided_over
 from mossp.problem import Problem, check_problem
 from mossp.regularizers.cardinality import is_limit
 from mossp.result import Result
@@ -193,7 +193,7 @@ def divided(problem: Problem, mesh: Any) -> Problem:
     if not isinstance(mesh, jax.sharding.Mesh):
         raise TypeError(f"mesh must be a jax.sharding.Mesh, but {shown(mesh)} was given.")
     check_problem("solve", problem)
-    return dataclasses.replace(problem, data=divided_over(problem.source(), mesh))
+    return dataclasses.replace(problem, data=data.divided_over(problem.source(), mesh))
 
 
 def solve_once(
