@@ -21,6 +21,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --ed
 DOCS_ARGS ?=
 SUITE ?=
 PYTHONS ?=
+WITHOUT_OPTIMIZED ?=
 COMPARE_ARGS ?=
 
 # Steps, whole solves, certificates and estimators, compiled with every optimisation.
@@ -32,8 +33,9 @@ OPTIMIZED := $(addprefix tests/,methods/test_mossp.py solving/test_solve.py \
 run: $(VENV)/.installed-cli
 	@$(BIN)/mossp solve $(RUN_ARGS)
 
+# WITHOUT_OPTIMIZED=1 leaves out what make test-optimized runs.
 test: $(VENV)/.installed-dev
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(WITHOUT_OPTIMIZED),$(addprefix --ignore=,$(OPTIMIZED)))
 
 # What is marked slow, and the examples in docstrings, are left to make test.
 test-fast: $(VENV)/.installed-dev
