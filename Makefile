@@ -63,7 +63,7 @@ docs: $(VENV)/.installed-docs
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html $(DOCS_ARGS) docs docs/build/html
 	@echo "Pages: docs/build/html/index.html"
 
-examples: $(VENV)/.installed-cli
+examples: $(VENV)/.installed-cli $(VENV)/.installed-torch
 	@for script in examples/*.py; do echo $$script; MPLBACKEND=agg $(BIN)/python $$script || exit 1; done
 
 # The table of docs/reliability.md, printed and in mossp-attack/; it fails if a failure is unexplained.
