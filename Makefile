@@ -21,6 +21,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --ed
 DOCS_ARGS ?=
 SUITE ?=
 PYTHONS ?=
+WITHOUT_OPTIMIZED ?=
 COMPARE_ARGS ?=
 
 # Steps, whole solves, certificates and estimators, compiled with every optimisation.
@@ -32,8 +33,9 @@ OPTIMIZED := $(addprefix tests/,methods/test_mossp.py solving/test_solve.py \
 run: $(VENV)/.installed-cli
 	@$(BIN)/mossp solve $(RUN_ARGS)
 
+# WITHOUT_OPTIMIZED=1 leaves out what make test-optimized runs.
 test: $(VENV)/.installed-dev
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(WITHOUT_OPTIMIZED),$(addprefix --ignore=,$(OPTIMIZED)))
 
 # What is marked slow, and the examples in docstrings, are left to make test.
 test-fast: $(VENV)/.installed-dev
@@ -61,7 +63,7 @@ docs: $(VENV)/.installed-docs
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html $(DOCS_ARGS) docs docs/build/html
 	@echo "Pages: docs/build/html/index.html"
 
-examples: $(VENV)/.installed-cli
+examples: $(VENV)/.installed-cli $(VENV)/.installed-torch
 	@for script in examples/*.py; do echo $$script; MPLBACKEND=agg $(BIN)/python $$script || exit 1; done
 
 # The table of docs/reliability.md, printed and in mossp-attack/; it fails if a failure is unexplained.

@@ -181,6 +181,21 @@ def test_false_successes_are_counted():
     assert cells["mute"][2:4] == ["N/A", "N/A"]
 
 
+def test_what_we_lose_is_marked_where_problems_are_counted():
+    def made(solver, seed, passes, converged, said):
+        return Row("d", "planes, noise 0", solver, seed, passes=passes, converged=converged,
+                   said=said, note=counted.SOLVABLE)  # fmt: skip
+
+    text = counted.table([
+        made("mossp", 0, 20.0, True, "yes"), made("mossp", 1, 20.0, False, "yes"),
+        made("better", 0, 10.0, True, "yes"), made("better", 1, 10.0, True, "no"),
+        made("dearer", 0, 30.0, True, "yes"), made("dearer", 1, 30.0, False, "yes"),
+    ])  # fmt: skip
+    lines = {line.split("|")[2].strip(): line.count(counted.LOST) for line in text.splitlines()}
+    assert lines["better"] == 3 and "**2** ◂" in text and "**0** ◂" in text and "**10** ◂" in text
+    assert lines["mossp"] == lines["dearer"] == 0
+
+
 # Results and tables -----------------------------------------------------------------------------
 
 
@@ -227,11 +242,11 @@ def test_tables_mark_what_we_lose_and_name_what_is_missing(tmp_path):
     line = {
         row.solver: next(t for t in text.splitlines() if f"| {row.solver} |" in t) for row in made
     }
-    assert tables.LOST not in line["mossp"]
-    assert line["faster"].count(tables.LOST) == 2 and "**0.1**" in line["faster"]
-    assert f"**0.400000**{tables.LOST}" in line["lower"]
+    assert counted.LOST not in line["mossp"]
+    assert line["faster"].count(counted.LOST) == 2 and "**0.1**" in line["faster"]
+    assert f"**0.400000**{counted.LOST}" in line["lower"]
     assert "not feasible" in line["cheating"] and "0.400000" not in line["cheating"]
-    assert tables.LOST not in line["nearly"]  # its merit is higher, for its violation
+    assert counted.LOST not in line["nearly"]  # its merit is higher, for its violation
     assert "not converged" in line["slow"]
     assert "N/A" in line["absent"] and "no such package" in line["absent"]
     assert "Not run yet." in text

@@ -412,7 +412,7 @@ def test_a_rule_that_needs_K_refuses_a_budget_in_seconds(name):
             mossp.solve(problem, np.ones(2), method="mossp-r", schedule=name, seconds=0.01)
     else:
         assert name in ("indexed", "alacaoglu-wright", "lu-mei-xiao", "measured")
-        result = mossp.solve(problem, np.ones(2), schedule=name, seconds=0.01)
+        result = mossp.solve(problem, np.ones(2), schedule=name, seconds=0.1)
         assert result.steps > 0
 
 

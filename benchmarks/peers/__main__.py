@@ -54,9 +54,12 @@ def main() -> None:
     suites, asked, quick = arguments()
     for suite in suites:
         module, began = importlib.import_module(f"benchmarks.peers.suites.{suite}"), time.time()
+        before = asked.environments.installing
         print(f"suite {suite}: {module.__doc__.splitlines()[0]}", flush=True)
         outcome = module.run(asked)
-        print(f"suite {suite}: {(time.time() - began) / 60:.1f} minutes", flush=True)
+        installing = (asked.environments.installing - before) / 60
+        print(f"suite {suite}: {(time.time() - began) / 60:.1f} minutes, {installing:.1f} of them "
+              "for environments that were installed", flush=True)  # fmt: skip
         if quick:
             print(tables.table(outcome.rows))
         else:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import venv
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class Environments:
     """Interpreters by peer; `given` are those that a user has already."""
 
     given: dict[str, str]
+    installing: float = 0.0  # seconds
     _made: dict[str, str | NotAvailable] = dataclasses.field(default_factory=dict)
     # Workers run side by side, and two that need the same peer must not both install it.
     _one_at_a_time: threading.Lock = dataclasses.field(default_factory=threading.Lock)
@@ -58,10 +60,12 @@ class Environments:
             return self.given.get(peer) or self.given["all"]
         with self._one_at_a_time:
             if peer not in self._made:
+                began = time.time()
                 try:
                     self._made[peer] = make(peer)
                 except NotAvailable as reason:
                     self._made[peer] = reason
+                self.installing += time.time() - began
             found = self._made[peer]
         if isinstance(found, NotAvailable):
             raise found

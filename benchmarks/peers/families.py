@@ -65,14 +65,14 @@ class Evaluated:
             f, c = self.case.reference.f(x), self.case.reference.c(x)
             slopes = self.case.reference.penalty(x, Long(0))
             least = -slopes.away(0 * x)  # P(0): the shortest subgradient
-        gradient = f.slope.astype(float)
-        if self.spread:
-            gradient = gradient + self.spread * self.rng.standard_normal(len(x))
-        return {
-            "f": float(f.value), "gradient": gradient.tolist(), "penalty": float(slopes.value),
-            "subgradient": least.astype(float).tolist(), "c": c.value.astype(float).tolist(),
-            "J": c.slope.astype(float).tolist(),
-        }  # fmt: skip
+            gradient = f.slope.astype(float)
+            if self.spread:
+                gradient = gradient + self.spread * self.rng.standard_normal(len(x))
+            return {
+                "f": float(f.value), "gradient": gradient.tolist(), "penalty": float(slopes.value),
+                "subgradient": least.astype(float).tolist(), "c": c.value.astype(float).tolist(),
+                "J": c.slope.astype(float).tolist(),
+            }  # fmt: skip
 
     def merit(self, x: np.ndarray) -> float:
         at, m_E = self(x), self.case.reference.m_E

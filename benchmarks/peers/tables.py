@@ -15,10 +15,8 @@ PAGE = ROOT / "docs" / "compared.md"
 BIG = 100.0  # of the merit that everyone is tuned by
 EQUAL = 1e-6  # relative: merits that are closer are equal
 EXACT = 1e-8  # residuals below this are equal
-LOST = " ◂"
 HEAD = ("problem", "solver", "objective", "violation", "KKT", "KKT, independent", "seconds",
         "all in", "")  # fmt: skip
-OURS = "mossp"
 
 
 def write(rows: list[Row], page: Path = PAGE) -> None:
@@ -49,7 +47,7 @@ def table(rows: list[Row]) -> str:
         problems[row.problem].setdefault(row.solver, []).append(row)
     lines = []
     for problem, solvers in problems.items():
-        ours = solvers.get(OURS, [])
+        ours = solvers.get(counted.OURS, [])
         for k, (solver, runs) in enumerate(solvers.items()):
             lines.append([problem if k == 0 else "", solver, *cells(runs, ours)])
     return counted.markdown(HEAD, lines) + "\n\n" + provenance(rows)
@@ -61,11 +59,11 @@ def cells(runs: list[Row], ours: list[Row]) -> list[str]:
     if not there:
         return ["N/A"] * 6 + [runs[0].note.removeprefix("N/A: ") or "N/A"]
     theirs, mine = middle(there), middle([row for row in ours if row.available])
-    is_ours = there[0].solver == OURS
+    is_ours = there[0].solver == counted.OURS
     converged = 2 * sum(row.converged for row in there) > len(there)
 
     def marked(text: str, better: bool) -> str:
-        return f"**{text}**{LOST}" if better and not is_ours and bool(mine) else text
+        return f"**{text}**{counted.LOST}" if better and not is_ours and bool(mine) else text
 
     feasible = theirs["violation"] <= 1e-3
     objective = "N/A"

@@ -70,7 +70,10 @@ def test_rates_are_met_printed_kept_and_shown(capsys, own_folder, monkeypatch):
     assert shown["rates"]["fpr <= 0.15"] == kept["fpr <= 0.15"]
 
 
-def test_rates_that_are_not_met_end_with_another_code(capsys):
+def test_rates_that_are_not_met_end_with_another_code(capsys, monkeypatch):
+    """Here, what is told of a search without success; tests/sklearn has a whole one."""
+    monkeypatch.setattr("mossp.sklearn.rates.SHARPENED", 1)
+    monkeypatch.setattr("mossp.sklearn.rates.WEAKER", ())
     code, out, err = run(capsys, *FIT, "--rate", "tpr >= 0.99", "--rate", "fpr <= 0.01",
                          "--no-report", "--test", "0")  # fmt: skip
     assert code == 1 and "No coefficients were found whose true rates" in out + err

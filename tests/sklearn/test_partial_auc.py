@@ -15,6 +15,7 @@ import mossp
 from mossp.sklearn import PartialAUCClassifier, partial_auc
 from mossp.sklearn.ranks import BlockLoss, Blocks, Range, above, smoothed_top
 from mossp.sklearn.rows import Rows
+from tests.compilations import compiled_by
 
 RNG = np.random.default_rng(2)
 N = 300
@@ -117,6 +118,12 @@ def test_the_regulariser_left_out_is_a_ridge_and_l1_has_zeros():
     assert np.all(model.coef_ != 0)
     sparse = PartialAUCClassifier(0.2, regularizer="l1").fit(rare, Y)
     assert sparse.result_.success and np.all(sparse.coef_[0, 4:] == 0)
+
+
+def test_a_fit_compiles_few_programs():
+    """Operations one by one would be some 40 more for every number of rows."""
+    rows = slice(0, N - 7)  # as many as no other test has
+    assert 0 < compiled_by(lambda: PartialAUCClassifier(0.2).fit(X[rows], Y[rows])) <= 10
 
 
 def test_wide_ends_at_all_negatives_and_a_range_at_its_own():
