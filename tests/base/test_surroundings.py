@@ -199,8 +199,10 @@ def test_a_signal_that_python_hears_is_not_commented():
 
 
 ONE_AFTER_ANOTHER = """
-import os, signal, threading, time
+import os, signal, threading, time, warnings
 from mossp._base.interrupt import Interrupt
+
+warnings.simplefilter("ignore")  # of Python 3.12: that there are threads where it is forked
 
 def wait(interrupt):
     ends = time.monotonic() + 20
@@ -219,7 +221,15 @@ with Interrupt() as outer:
     print("inner", inner.received, "outer", outer.received)
     os.kill(os.getpid(), signal.SIGTERM)
     wait(outer)
-    print("outer", outer.received)
+    print("outer", outer.received, flush=True)
+    child = os.fork()
+    if not child:  # has no thread of its parent
+        with Interrupt() as own:
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait(own)
+        print("child", own.received, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
 time.sleep(1.5)  # whoever was still waiting for an answer would say so
 print("threads", threading.active_count(), "wakeup", signal.set_wakeup_fd(-1))
 """
@@ -232,5 +242,6 @@ def test_every_run_hears_its_own_signals_by_one_thread():
         *(f"{number} SIGTERM" for number in range(3)),
         "inner SIGINT outer None",
         "outer SIGTERM",
+        "child SIGTERM",
         "threads 2 wakeup -1",
     ]

@@ -127,6 +127,11 @@ class Listener:
     """The pipe to which the system reports signals at once, and the thread at its other end."""
 
     def __init__(self) -> None:
+        self._begin()
+        if hasattr(os, "register_at_fork"):  # a process that is forked has no thread but its own
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
         self._runs: list[Heard] = []  # one inside of the other; the innermost hears
         self._ends: tuple[int, int] | None = None
         self._lock, self._read_on = threading.Lock(), threading.Event()
