@@ -68,10 +68,24 @@ class LinearLoss:
         """(f, grad f)."""
         key = x.tobytes()
         if self.known is None or self.known.x != key:
-            z, f, slopes, curvatures = self._zeroth(x)
-            gradient = self.table.transposed(slopes).ravel() / self.N
-            self.known = At(key, z, slopes, f, gradient, curvatures)
+            self.known = self._at(x, key)
         return self.known.f, self.known.gradient.copy()
+
+    def afresh(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """(f, grad f), from the rows whatever is known of x."""
+        at = self._at(x, b"")
+        return at.f, at.gradient
+
+    def _at(self, x: np.ndarray, key: bytes) -> At:
+        z, f, slopes, curvatures = self._zeroth(x)
+        gradient = self.table.transposed(slopes).ravel() / self.N
+        return At(key, z, slopes, f, gradient, curvatures)
+
+    @functools.cached_property
+    def hosted(self) -> bool:
+        """Whether the loss of a row and its derivatives need no program."""
+        none = np.zeros((0, self.C)) if self.outputs else np.zeros(0)
+        return self.loss.on_host(none, self._labels[:0]) is not None
 
     def value(self, x: np.ndarray) -> float:
         """f alone, without the product with A' that a gradient takes."""
