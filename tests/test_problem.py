@@ -74,6 +74,12 @@ def test_nan_in_any_sparse_format_is_refused(form):
         mossp.Problem(square, (scipy.sparse.csr_matrix(with_value(np.nan)).asformat(form), Y))
 
 
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csc_matrix])
+def test_large_numbers_are_finite_though_their_sum_is_not(form):
+    problem = mossp.Problem(square, (form(np.full((len(Y), 3), 1e308)), Y))
+    assert problem.samples == len(Y)
+
+
 # Refused when x0 is known -----------------------------------------------------------------
 
 

@@ -16,10 +16,12 @@ import pytest
 import scipy.sparse
 
 import mossp
+from mossp.certificates.first_order import first_order
 from mossp.newton import globalization, hessian, recession, system, working_sets
 from mossp.newton import linear as linear_module
 from mossp.newton.conjugate import Curvature, conjugate_gradients
 from mossp.newton.hessian import Hessian
+from mossp.newton.linear import LinearLoss
 from mossp.newton.meter import Meter
 from mossp.newton.quadratic import minimum
 from mossp.newton.repeated import repeated
@@ -416,3 +418,47 @@ def test_the_minimum_of_a_quadratic_with_l1_is_the_same_by_both_systems():
     np.testing.assert_allclose(dense, y, atol=1e-9)
     np.testing.assert_allclose(products, y, atol=1e-9)
     assert system.has_products(kkt)
+
+
+def many_columns(penalty):
+    """A logistic regression of 400 rows and 60 columns, most of which stay."""
+    rng = np.random.default_rng(3)
+    A = rng.standard_normal((400, 60))
+    b = np.where(A @ rng.standard_normal(60) + 3 * rng.standard_normal(400) > 0, 1.0, -1.0)
+    return mossp.Problem(mossp.losses.logistic, (A, b), penalty)
+
+
+@pytest.mark.parametrize("penalty", [mossp.L1(0.002), mossp.L1MinusL2(0.002)], ids=["l1", "l1-l2"])
+def test_near_a_solution_the_matrix_of_an_earlier_step_serves(penalty, monkeypatch):
+    """As many steps or a few more, with fewer matrices, to the same point."""
+    formed, found = [], {}
+    block = LinearLoss.block
+
+    def counted(self, x, S):
+        formed.append(len(S))
+        return block(self, x, S)
+
+    monkeypatch.setattr(LinearLoss, "block", counted)
+    for least in (32, 10**6):  # entries from which on it is used again
+        monkeypatch.setattr(hessian, "WORTH_KEEPING", least)
+        formed.clear()
+        oracles = many_columns(penalty).oracles(np.zeros(60))
+        ended = globalization.polish(oracles, np.zeros(60), 1e-10)
+        assert ended.residual <= 1e-10 and ended.steps <= 20
+        found[least] = ended.witness.x, len(formed)
+    assert np.abs(found[32][0] - found[10**6][0]).max() < 1e-9
+    assert found[32][1] < found[10**6][1]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_certificate_takes_nothing_over_from_the_search(name, sparse, form):
+    """Its values are those of the program, whatever the search holds for known."""
+    kkt, x, _ = linear(name, sparse, form)
+    expected = first_order(kkt.oracles, x)
+    f, gradient = kkt.linear.first_order(x)
+    assert abs(f - expected[0]) < 1e-14
+    kkt.linear.known = kkt.linear.known._replace(f=0.0, gradient=0 * gradient)
+    for mine, theirs in zip(kkt.afresh(kkt.oracles, x), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-13, atol=1e-15)

@@ -5,6 +5,7 @@ Polishing and the proof of what it found call the same programs, so that a solve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,11 @@ from mossp._base.types import (
     Vector,
 )
 from mossp.oracles import Oracles
+
+# (oracles, x) -> (f, grad f, c, J), over all rows.
+Pass = Callable[
+    [Oracles, AnyVector], tuple[float, HostVector, HostMultipliers, HostJacobian]
+]  # fmt: skip
 
 
 def first_order(

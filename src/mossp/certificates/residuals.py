@@ -54,7 +54,7 @@ from mossp.certificates.blocks import (
     value_and_subgradients,
 )
 from mossp.certificates.feasibility import on_host
-from mossp.certificates.first_order import concave_part, first_order
+from mossp.certificates.first_order import Pass, concave_part, first_order
 from mossp.certificates.linearization import FEW
 from mossp.certificates.witness import Witness
 from mossp.oracles import Oracles, namespace, violated
@@ -229,9 +229,14 @@ def residuals(
 
 
 def residuals_of(
-    oracles: Oracles, groups: tuple[Witness, ...], draws: Draws = None, *, batch_size: int
-) -> list[Residuals]:
-    """The same for several groups of witnesses, each with a leading axis of its own."""
+    oracles: Oracles, groups: tuple[Witness, ...], draws: Draws = None, *, batch_size: int,
+    pass_over: Pass | None = None,
+) -> list[Residuals]:  # fmt: skip
+    """The same for several groups of witnesses, each with a leading axis of its own.
+
+    `pass_over` is what takes (f, grad f, c, J) of few witnesses from all rows: a compiled program
+    unless told.
+    """
     sizes = [len(group.x) for group in groups]
     ends = np.cumsum([0, *sizes]).tolist()
     if not oracles.finite_sum or ends[-1] > WITNESSES or oracles.m > FEW:
@@ -250,7 +255,9 @@ def residuals_of(
     for witness in alone:  # before the first step, all of them are the start
         key = digest(witness)
         found = known.get(key, now.get(key))
-        now[key] = one_by_one(oracles, witness) if found is None else found
+        now[key] = (
+            one_by_one(oracles, witness, pass_over or first_order) if found is None else found
+        )
         each.append(now[key])
     _judged[place] = weakref.ref(oracles, lambda _: _judged.pop(place, None)), now
     return [jax.tree.map(lambda *a: np.stack(a), *each[i:j]) for i, j in pairwise(ends)]
@@ -265,9 +272,9 @@ def digest(witness: Witness) -> bytes:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a point may be far away
-def one_by_one(oracles: Oracles, w: Witness) -> Residuals:
+def one_by_one(oracles: Oracles, w: Witness, pass_over: Pass) -> Residuals:
     """Of one witness, over all rows."""
-    f, gradient, c, J = first_order(oracles, w.x)
+    f, gradient, c, J = pass_over(oracles, w.x)
     x, y, s_h, s_g = (np.asarray(a, np.float64) for a in (w.x, w.y, w.s_h, w.s_g))
     slope = None
     if oracles.concave is not None:

@@ -62,7 +62,7 @@ class Finite(Module, Source):
             if is_sparse(a):
                 return SparseRows.of(a, dtype, length=length)
             a = np.asarray(a)
-            a = a.astype(dtype) if a.dtype.kind == "f" else a
+            a = a.astype(dtype, copy=False) if a.dtype.kind == "f" else a
             return np.concatenate([a, np.broadcast_to(a[:1], (length - N, *a.shape[1:]))])
 
         padded = jax.tree.map(copied, arrays, is_leaf=is_sparse)

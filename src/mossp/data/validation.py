@@ -51,8 +51,8 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
                 "data must be numeric arrays with one row a sample, but an array of type "
                 f"{a.dtype} and shape {a.shape} was given."
             )
-        stored = a.tocsr().data if sparse else a
-        if stored.dtype.kind == "f":
+        stored = stored_numbers(a) if sparse else a
+        if stored.dtype.kind == "f" and not is_finite(stored):
             bad = int(stored.size - np.isfinite(stored).sum())
             if bad:
                 raise ValueError(
@@ -69,3 +69,16 @@ def checked_rows(data: PyTree) -> tuple[PyTree, int]:
     if rows[0] == 0:
         raise ValueError("data has no rows: at least one sample is needed.")
     return jax.tree.unflatten(treedef, arrays), rows[0]
+
+
+def stored_numbers(matrix: Any) -> np.ndarray:
+    """Of a matrix of scipy.sparse, without a conversion where it has them in one array."""
+    return np.asarray(
+        matrix.data if matrix.format in ("csr", "csc", "coo") else matrix.tocsr().data
+    )
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def is_finite(numbers: np.ndarray) -> bool:
+    """Whether all are finite, as their sum shows in one pass; False may be an overflow of it."""
+    return bool(np.isfinite(numbers.sum()))

@@ -31,7 +31,7 @@ from mossp.newton.meter import Meter
 from mossp.newton.proximal import by_factors, minimum, model_step
 from mossp.newton.residual import KKT, Evaluation, row_count
 from mossp.newton.search import Reach, Search
-from mossp.newton.system import derivative, direction
+from mossp.newton.system import by_products, derivative, direction
 from mossp.oracles import Oracles
 
 # Steps of an attempt. Where it converges it takes some ten; the last attempt of a run, after which
@@ -46,6 +46,8 @@ HALF = 0.5  # of the residual: a step that leaves no more than this is at its be
 RISE = 1e-3
 # A Newton step that leaves more than SLOW of the residual is tried up to FURTHEST times as long.
 SLOW, FURTHEST = 0.25, 16
+# A step with the matrix of an earlier pair is taken where it leaves no more than this.
+CHORD = 0.1
 # Multipliers that grow by this factor at once belong to constraints that nearly contradict each
 # other: there are none at all.
 GROWTH = 1e6
@@ -180,6 +182,7 @@ def follow(search: Search, x: np.ndarray, tol: float, patient: bool, most: int) 
             steps += 1
             best = after if patient or after.residual < best.residual else best
             meter.note(*reached(after))
+            search.hessian.settles = after.residual <= CHORD * at.residual
             if arrived(search, at, after, tol):
                 break
             at = after
@@ -248,6 +251,9 @@ def newton_step(
 
     A direction that is not `allowed` is not tried.
     """
+    again = chord_step(search, at, allowed)
+    if again is not None:
+        return again
     found, penalty = direction(search.kkt, search.hessian, at), search.penalty
     if found is None:
         return None
@@ -270,6 +276,29 @@ def newton_step(
             return trial
         size /= 2
     return None
+
+
+def chord_step(
+    search: Search, at: Evaluation, allowed: Callable[[np.ndarray], bool]
+) -> Evaluation | None:
+    """Newton's step with the matrix of an earlier pair, where it leaves next to nothing.
+
+    Near a solution the matrix changes little from one pair to the next, and takes longer to form
+    than the pass over the data that shows what a step has led to.
+    """
+    hessian = search.hessian
+    (S,) = np.nonzero(at.free)
+    if not hessian.lasts(S) or by_products(search.kkt, len(S)):
+        return None
+    hessian.again = True
+    try:
+        found = direction(search.kkt, hessian, at)
+    finally:
+        hessian.again = False
+    if found is None or not allowed(found.dx):
+        return None
+    trial = search.evaluate(into_domain(search.kkt.regularizer, at.x + found.dx), at.q, at.t)
+    return trial if trial.residual <= CHORD * at.residual else None
 
 
 def confined_or_newton(search: Search, reach: Reach, at: Evaluation) -> Evaluation | None:

@@ -42,7 +42,12 @@ COLUMNS, FEWEST_COLUMNS = 256, 32
 # would make H less convex than it is.
 SECANT = 1e-8
 AT_ONCE = 2**23  # numbers in vectors of the length of x that are formed side by side
-POWERS = 6  # of H, for its norm: a length of steps follows from it, for which half will do
+# Powers of H for its norm at most, and the growth by one of them below which there are no more: a
+# length of steps follows from it, for which half will do.
+POWERS, GROWN = 6, 1.2
+# From so many entries on a matrix is used again while steps with it lead on: with fewer, to form it
+# anew takes no longer than the pass over the data that shows how far a step has led.
+WORTH_KEEPING = 32
 TINY = 1e-300  # in place of 0 in a denominator
 
 
@@ -62,6 +67,13 @@ class Columns(NamedTuple):
     H: np.ndarray
 
 
+class Earlier(NamedTuple):
+    """Hess f of a linear model on some entries, at the last pair where it was formed."""
+
+    S: np.ndarray
+    H: np.ndarray
+
+
 class Secants(NamedTuple):
     """Corrections of H on the entries S: the sum of r r' over the rows."""
 
@@ -78,6 +90,9 @@ class Hessian:
         self.oracles = kkt.oracles if self.linear is not None else thinned(kkt.oracles)
         self.rows = row_count(self.oracles)
         self.columns_known: Columns | None = None
+        self.earlier: Earlier | None = None
+        self.again = False  # whether the matrix of an earlier pair serves
+        self.settles = False  # whether the last step has left next to nothing
         self.secants = Secants(np.zeros(0, int), ())
         self.bend_known: tuple[tuple[bytes, bytes], np.ndarray | None] | None = None
 
@@ -116,7 +131,9 @@ class Hessian:
                 product = lambda e: e @ H  # noqa: E731
             for _ in range(POWERS):
                 e = product(e / max(float(np.linalg.norm(e)), TINY))
-                L = max(L, float(np.linalg.norm(e)))
+                before, L = L, max(L, float(np.linalg.norm(e)))
+                if GROWN * before >= L:
+                    break
             return L
         E = np.linalg.qr(rng.standard_normal((n, min(FEWEST_COLUMNS, n))))[0].T
         return float(np.linalg.norm(self.products(at, E), 2))
@@ -126,6 +143,12 @@ class Hessian:
         reg = self.kkt.regularizer
         added = np.zeros_like(E) if reg.convex else -reg.curvature_g(at.x, E)
         return added + self.bends(at, E)
+
+    def beside_on(self, at: Evaluation, S: np.ndarray) -> np.ndarray | float:
+        """The same on the entries S, as a matrix, or the number 0 where there is nothing."""
+        if self.kkt.regularizer.convex and not self.kkt.oracles.m:
+            return 0.0
+        return self.beside(at, unit_rows(S, len(at.x)))[:, S]
 
     def bends(self, at: Evaluation, E: np.ndarray) -> np.ndarray:
         """What constraints add to H e that are no means of predictions."""
@@ -191,9 +214,18 @@ class Hessian:
                 pull = self.products(at, fixed[None])[0, S]
         return Block(S, (H + H.T) / 2, pull)
 
+    def lasts(self, S: np.ndarray) -> bool:
+        """Whether there is a matrix of an earlier pair on S, and it was dear."""
+        if self.earlier is None or not self.settles or len(S) < WORTH_KEEPING:
+            return False
+        return bool(np.isin(S, self.earlier.S).all())
+
     def square(self, at: Evaluation, S: np.ndarray) -> np.ndarray:
         """H on S for a linear model; what is known at this pair serves smaller S as well."""
         assert self.linear is not None
+        if self.again and self.earlier is not None and np.isin(S, self.earlier.S).all():
+            here = np.searchsorted(self.earlier.S, S)
+            return self.earlier.H[np.ix_(here, here)] + self.beside_on(at, S)
         pair = at.x.tobytes(), at.q.tobytes()
         if self.columns_known is not None and self.columns_known.pair == pair:
             _, known, H = self.columns_known
@@ -204,7 +236,10 @@ class Hessian:
         else:
             wanted = S
         self.meter.pay(products=len(S) * self.rows)
-        H = self.linear.block(at.x, S) + self.beside(at, unit_rows(S, len(at.x)))[:, S]
+        H = self.linear.block(at.x, S)
+        if not self.kkt.oracles.m:
+            self.earlier = Earlier(S, H)
+        H = H + self.beside_on(at, S)
         if self.terms is not None:
             H = H + self.terms.block(at.x, at.q, S)
         self.columns_known = Columns(pair, S, (H + H.T) / 2)

@@ -83,16 +83,30 @@ class LinearLoss:
         at = self._at(x)
         return at.f, at.gradient
 
+    def afresh(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """(f, grad f), from the rows whatever is known of x."""
+        at = self._from_rows(x, b"")
+        return at.f, at.gradient
+
     def _at(self, x: np.ndarray) -> At:
         """What is known at x; another thread may ask for another point at the same time."""
         key, known = digest(x), self.known
         if known is None or known.x != key:
-            z, f, slopes, curvatures = self._zeroth(x)
-            gradient = self.table.transposed(slopes).ravel()
-            gradient /= self.N
-            gradient.flags.writeable = False  # since it is handed out and remembered
-            known = self.known = At(key, z, slopes, f, gradient, curvatures)
+            known = self.known = self._from_rows(x, key)
         return known
+
+    def _from_rows(self, x: np.ndarray, key: bytes) -> At:
+        z, f, slopes, curvatures = self._zeroth(x)
+        gradient = self.table.transposed(slopes).ravel()
+        gradient /= self.N
+        gradient.flags.writeable = False  # since it is handed out and remembered
+        return At(key, z, slopes, f, gradient, curvatures)
+
+    @functools.cached_property
+    def hosted(self) -> bool:
+        """Whether the loss of a row and its derivatives need no program."""
+        none = np.zeros((0, self.C)) if self.outputs else np.zeros(0)
+        return self.loss.on_host(none, self._labels[:0]) is not None
 
     def value(self, x: np.ndarray) -> float:
         """f alone, without the product with A' that a gradient takes."""

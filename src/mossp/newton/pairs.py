@@ -17,7 +17,7 @@ import scipy  # whose parts take long to import, and are where they are first us
 MOST = 6 * 10**6  # pairs, 12 bytes each; and numbers in a matrix of all columns, 8 bytes each
 # To form P takes as long as so many matrices of all columns that are formed anew, each of which
 # takes as long as so many products with it.
-DEAR, FASTER = 1, 5
+DEAR, FASTER = 1.5, 5
 
 
 class Pairs(NamedTuple):

@@ -164,6 +164,19 @@ class KKT:
         W = gradient + q @ J - np.asarray(reg.subgradient_g(x))
         return Evaluation(x, q, t, f + float(reg(x)), gradient, W, c, J, self)
 
+    def afresh(
+        self, oracles: Oracles, x: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """(f, grad f, c, J) for a certificate: nothing that a search has computed is taken over.
+
+        By the table of a linear model where polishing has made one, else by a program.
+        """
+        f = vars(self).get("linear")
+        if oracles is not self.oracles or not isinstance(f, LinearLoss) or not f.hosted:
+            return first_order(oracles, x)
+        x = np.asarray(x, self.dtype).astype(float)
+        return (*f.afresh(x), *self.constraints(x))
+
     def constraints(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(c, J), J with one row per constraint."""
         if not self.oracles.m:

@@ -6,8 +6,8 @@ violate their optimality condition
 
     -(grad f + J q - s_g)_j  in  dh_j(0)
 
-The worst of these join W, which at most doubles, until none is left. What is found on a first,
-small W is accurate only as far as the violation outside of W calls for.
+The worst of these join W, a few times as many as it has, until none is left. What is found on a
+first, small W is accurate only as far as the violation outside of W calls for.
 """
 
 from __future__ import annotations
@@ -34,8 +34,13 @@ FEWEST, MANY = 16, 128
 # With -g a small W leads to a poorer critical point: there, so many entries are looked at together.
 TOGETHER = 512
 ROUNDS = 50
+# W grows to so many times its size at once where that leaves few columns beside the rows, so that
+# the problem on W is well conditioned, and to twice its size else.
+QUICKLY, WELL = 4, 0.25
 # An inner problem is solved to this part of the violation outside of W, relative to its scale.
 PART = 0.01
+# Where so little is violated W is the last one but for a few entries: it is solved to the end.
+NEARLY = 1e-4
 NUDGE = 1e-9  # that an entry at a kink of h does not follow
 
 
@@ -126,7 +131,8 @@ class Sets:
         left = self.violation(at)
         left[W] = 0.0
         fewest = FEWEST if self.kkt.regularizer.convex else TOGETHER
-        room = max(2 * len(W), fewest)
+        wide = QUICKLY * len(W) > self.kkt.rows * WELL
+        room = max((2 if wide else QUICKLY) * len(W), fewest)
         room = 1 << (room - 1).bit_length()
         violated = int(np.count_nonzero(left))
         more = max((room if self.unbounded else min(room, DENSE // self.C)) - len(W), 0)
@@ -145,7 +151,8 @@ class Sets:
         """The problem on W, as accurately as what is violated outside of W calls for."""
         left = self.residual(at)
         scale = self.kkt.relative(at, left)
-        self.aim = max(self.tol, min(PART * scale, 1e-3)) if np.isfinite(scale) else self.tol
+        rough = np.isfinite(scale) and scale > NEARLY
+        self.aim = max(self.tol, min(PART * scale, 1e-3)) if rough else self.tol
         places = self.places(W)
         return globalization.polish(
             self.kkt.oracles.restricted(places), np.asarray(at.x[places], self.kkt.dtype),

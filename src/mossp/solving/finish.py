@@ -42,6 +42,7 @@ def finish(p: Prepared, state: State) -> Result:
     verdict = judge(
         p.oracles, ending, tol=a.tol, batch_size=a.drawn, fresh=fresh_draws(p),
         more=lambda number: fresh_draws(p, number), most=samples_to_judge(p, state),
+        pass_over=p.kkt.afresh,
     )  # fmt: skip
     status, success, message = verdict.status, verdict.success, verdict.message
     if not same_functions(p):

@@ -28,6 +28,7 @@ from mossp.certificates.feasibility import (
     reduce_violation,
     violation,
 )
+from mossp.certificates.first_order import Pass
 from mossp.certificates.fresh import decided, sample_count
 from mossp.certificates.residuals import residuals_of
 from mossp.certificates.stationarity import shortest_certificate
@@ -69,12 +70,13 @@ class Verdict:
 def judge(
     oracles: Oracles, ending: Ending, *, tol: float, batch_size: int, fresh: PyTree,
     more: Callable[[int], PyTree] = lambda number: None, most: int = 0,
+    pass_over: Pass | None = None,
 ) -> Verdict:  # fmt: skip
     """`fresh` are draws that no step has seen; None where gradients are full or none are left.
 
     `more(number)` gives further ones, so that up to `most` samples decide where the first leave it
-    open. Where the run ends infeasible, the point of least violation that is known takes the place
-    of `ending.outputs.x[best]`.
+    open. `pass_over` is what takes values and slopes from all rows. Where the run ends infeasible,
+    the point of least violation that is known takes the place of `ending.outputs.x[best]`.
     """
     usable = oracles.finite_sum or fresh is not None
 
@@ -85,7 +87,7 @@ def judge(
             r = jax.tree.map(lambda a: np.array(a, np.float64), r)
             return r, r
         groups = (ending.outputs, *(() if ending.random is None else (ending.random,)))
-        judged = residuals_of(oracles, groups, fresh, batch_size=batch_size)
+        judged = residuals_of(oracles, groups, fresh, batch_size=batch_size, pass_over=pass_over)
         # Which may be changed below.
         each = jax.tree.map(lambda a: np.require(a, np.float64, "W"), judged)
         return each[0], None if ending.random is None else each[1]
