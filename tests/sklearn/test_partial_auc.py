@@ -58,6 +58,9 @@ def test_the_measure_is_scikit_learns():
     np.testing.assert_allclose((1 + (area - 0.02) / (0.2 - 0.02)) / 2, standardised, rtol=1e-12)
     parts = 0.2 * partial_auc(Y, scores, 0.2), 0.3 * partial_auc(Y, scores, 0.5, 0.2)
     np.testing.assert_allclose(sum(parts), 0.5 * partial_auc(Y, scores, 0.5), rtol=1e-12)
+    for negatives in range(40, 300):  # one negative on top: 1 from 0.05 on, without rounding
+        labels = np.append(np.arange(negatives + 6) >= negatives - 1, False)
+        assert partial_auc(labels, np.arange(negatives + 7), 0.2, 0.05) == 1
 
 
 def test_the_likelihood_is_that_of_a_logistic_regression():

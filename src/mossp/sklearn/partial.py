@@ -69,18 +69,20 @@ def partial_auc(
     last = np.append(np.diff(scores[order]) != 0, True)  # of rows that are tied
     tpr = np.append(0, np.cumsum((weights * positive)[order])[last] / weights[positive].sum())
     fpr = np.append(0, np.cumsum((weights * ~positive)[order])[last] / weights[~positive].sum())
-    # The area up to a rate is a broken line's integral.
-    area = np.append(0, np.cumsum(np.diff(fpr) * (tpr[1:] + tpr[:-1]) / 2))
+    # The area above the curve up to a rate is a broken line's integral; of a perfect ranking it is
+    # 0, without rounding.
+    missed = 1 - tpr
+    area = np.append(0, np.cumsum(np.diff(fpr) * (missed[1:] + missed[:-1]) / 2))
 
     def up_to(rate: float) -> float:
         k = int(np.searchsorted(fpr, rate, side="right")) - 1
         if k == len(fpr) - 1:
             return float(area[-1])
-        length, rise = fpr[k + 1] - fpr[k], tpr[k + 1] - tpr[k]
+        length, rise = fpr[k + 1] - fpr[k], missed[k + 1] - missed[k]
         part = rate - fpr[k]
-        return float(area[k] + part * (tpr[k] + rise * part / (2 * length)))
+        return float(area[k] + part * (missed[k] + rise * part / (2 * length)))
 
-    return (up_to(max_fpr) - up_to(min_fpr)) / (max_fpr - min_fpr)
+    return 1 - (up_to(max_fpr) - up_to(min_fpr)) / (max_fpr - min_fpr)
 
 
 class Classes(NamedTuple):
