@@ -4,9 +4,9 @@
 
 Mean partial AUC over five splits, divided by the length of its range, and seconds of CPU time.
 Every learner sees the same rows, standardised on the training half. PartialAUCClassifier is left at
-its defaults, a surrogate and a ridge whose strength were chosen on other data (rows that were
-generated with sparse, dense and correlated truths and with categories, and scikit-learn's digits
-and breast cancer).
+its defaults, a surrogate and a ridge whose strength were chosen on other rows (generated with
+sparse, dense and correlated truths and with categories, scikit-learn's digits and breast cancer,
+australian, and those of a9a that no split tests on).
 
 SOPA (pip install --no-deps libauc; left out where it is missing) fits a linear model with LibAUC's
 squared hinge in batches of 32 positives and 32 negatives, 2000 steps, at two learning rates, of

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import mossp
 from mossp.sklearn import PartialAUCClassifier, partial_auc
-from mossp.sklearn.ranks import BlockLoss, Blocks, Range, above, smoothed_top
+from mossp.sklearn.ranks import BlockLoss, Blocks, Range, Ranked, above, smoothed_top, unlikely
 from mossp.sklearn.rows import Rows
 from tests.compilations import compiled_by
 
@@ -59,10 +59,37 @@ def test_the_measure_is_scikit_learns():
     np.testing.assert_allclose((1 + (area - 0.02) / (0.2 - 0.02)) / 2, standardised, rtol=1e-12)
     parts = 0.2 * partial_auc(Y, scores, 0.2), 0.3 * partial_auc(Y, scores, 0.5, 0.2)
     np.testing.assert_allclose(sum(parts), 0.5 * partial_auc(Y, scores, 0.5), rtol=1e-12)
+    for negatives in range(40, 300):  # one negative on top: 1 from 0.05 on, without rounding
+        labels = np.append(np.arange(negatives + 6) >= negatives - 1, False)
+        assert partial_auc(labels, np.arange(negatives + 7), 0.2, 0.05) == 1
 
 
-@pytest.mark.parametrize("surrogate, shares", [("range", (0.2,)), ("wide", (0.2, 0.4))])
-def test_the_answer_is_the_minimum_of_the_surrogate(surrogate, shares):
+def test_the_likelihood_is_that_of_a_logistic_regression():
+    with jax.enable_x64(True):
+        m, n, u, v = RNG.normal(size=7), RNG.normal(size=9) - 0.5, RNG.random(7), RNG.random(9)
+        u, v = u / u.sum(), v / v.sum()
+
+        def by_hand(m, n):
+            cost = lambda c: (  # noqa: E731
+                u @ np.logaddexp(0, -12 * m - c) + 3 * v @ np.logaddexp(0, 12 * n + c)
+            )
+            return scipy.optimize.minimize_scalar(cost, bracket=(-20, 20), tol=1e-12).fun / 4.5
+
+        value = lambda s: unlikely(s[:7], s[7:], u, v, 3.0)  # noqa: E731
+        s, e = jnp.asarray(np.append(m, n)), RNG.normal(size=16)
+        np.testing.assert_allclose(value(s), by_hand(m, n), rtol=1e-10)
+        np.testing.assert_allclose(
+            jax.grad(value)(0 * s), 2 * np.append(-u, v), rtol=1e-9
+        )  # that of the mean over all pairs
+        bend = (jax.grad(value)(s + 1e-5 * e) - jax.grad(value)(s - 1e-5 * e)) / 2e-5
+        np.testing.assert_allclose(jax.hessian(value)(s) @ e, bend, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "surrogate, shares, likely",
+    [("range", (0.2,), 0.0), ("wide", (0.2, 0.4), 0.0), ("mixed", (0.2, 0.4), 0.8)],
+)
+def test_the_answer_is_the_minimum_of_the_surrogate(surrogate, shares, likely):
     model = PartialAUCClassifier(0.2, surrogate=surrogate, lam=0.1).fit(X, Y)
     assert model.result_.success
 
@@ -75,7 +102,11 @@ def test_the_answer_is_the_minimum_of_the_surrogate(surrogate, shares):
             found = scipy.optimize.minimize_scalar(top, bracket=(0, G.max()), tol=1e-12)
             return found.fun / share
 
-        return np.mean([mean_of_largest(share) for share in shares]) + mossp.Ridge(0.1)(w)
+        pairs = np.mean([mean_of_largest(share) for share in shares])
+        cost = lambda c: np.sum(np.logaddexp(0, -(2 * Y - 1) * (12 * X @ w + c)))  # noqa: E731
+        labels = scipy.optimize.minimize_scalar(cost, bracket=(-20, 20), tol=1e-12).fun
+        rows = likely * labels / 6 * (1 / np.sum(Y == 1) + 1 / np.sum(Y == 0))
+        return (1 - likely) * pairs + rows + mossp.Ridge(0.1)(w)
 
     best = scipy.optimize.minimize(objective, np.zeros(4), method="BFGS", tol=1e-9)
     np.testing.assert_allclose(model.coef_[0], best.x, atol=1e-4)
@@ -86,7 +117,7 @@ def test_the_answer_is_the_minimum_of_the_surrogate(surrogate, shares):
     np.testing.assert_allclose(np.mean(model.predict(X)[Y == 0]), 0.2, atol=2 / N)
 
 
-@pytest.mark.parametrize("surrogate", ["wide", "range"])
+@pytest.mark.parametrize("surrogate", ["mixed", "wide", "range"])
 def test_a_range_sparse_rows_and_a_constraint(surrogate):
     asked = {"surrogate": surrogate, "inequality": "x[0] <= 0.5", "lam": 0.01}
     model = PartialAUCClassifier(0.3, 0.1, **asked).fit(X, Y)
@@ -97,7 +128,7 @@ def test_a_range_sparse_rows_and_a_constraint(surrogate):
     assert PartialAUCClassifier(0.3, inequality=mean).fit(X, Y).result_.success
 
 
-@pytest.mark.parametrize("surrogate", ["wide", "range"])
+@pytest.mark.parametrize("surrogate", ["mixed", "wide", "range"])
 def test_mini_batches_of_pairs_come_near_full_passes(surrogate):
     asked = {"surrogate": surrogate, "lam": 0.02}
     full = PartialAUCClassifier(0.3, 0.1, **asked).fit(X, Y)
@@ -111,7 +142,7 @@ def test_mini_batches_of_pairs_come_near_full_passes(surrogate):
 def test_the_regulariser_left_out_is_a_ridge_and_l1_has_zeros():
     rare = np.column_stack([X, 0.01 * RNG.normal(size=(N, 3))])
     model = PartialAUCClassifier(0.2).fit(rare, Y)
-    k = 1 / np.sum(Y == 1) + (1 / 0.2 + 1 / 0.4) / 2 / np.sum(Y == 0)
+    k = 1 / np.sum(Y == 1) + (0.2 * (1 / 0.2 + 1 / 0.4) / 2 + 0.8) / np.sum(Y == 0)
     same = PartialAUCClassifier(0.2, lam=k * rare.var(axis=0).sum(), regularizer="ridge")
     np.testing.assert_allclose(model.coef_, same.fit(rare, Y).coef_, atol=1e-8)
     assert model.result_.success and model.certificate_.is_kkt(1e-8)
@@ -144,7 +175,7 @@ def test_blocks_are_drawn_by_weight_and_cost_what_their_pairs_do():
         np.testing.assert_allclose(np.bincount(np.ravel(i), minlength=3) / i.size, u, atol=0.01)
         assert np.ravel(j).min() == 0 and np.ravel(j).max() == 39
         P, Q, w = RNG.normal(size=(3, 2)), RNG.normal(size=(40, 2)), RNG.normal(size=2)
-        loss = BlockLoss(P, Q, *Range.alone(0.2, 0.5), 1e-6)
+        loss = BlockLoss(P, Q, 40 / 3, Ranked.of(Range.alone(0.2, 0.5), 1e-6))
         value = loss({"coef": jnp.asarray(w)}, (i[:3], j[:3]))
         by_hand = []
         for k in range(3):

@@ -93,7 +93,7 @@ def test_it_is_what_the_linear_estimator_reports():
     estimators = pytest.importorskip("mossp.sklearn", reason="scikit-learn is optional")
     X = RNG.normal(size=(300, 4))
     y = (X[:, 0] - 0.5 * X[:, 1] + 0.8 * RNG.normal(size=300) > 1).astype(int)
-    model = estimators.PartialAUCClassifier(0.3, 0.1).fit(X, y)
+    model = estimators.PartialAUCClassifier(0.3, 0.1, surrogate="range").fit(X, y)
     scores, labels = torch.tensor(X @ model.coef_[0]), torch.tensor(y)
     smoothed = partial_auc_loss(scores, labels, 0.3, 0.1, delta=0.05)
     assert smoothed.item() == pytest.approx(model.surrogate_, rel=1e-10)

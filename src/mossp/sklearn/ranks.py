@@ -20,6 +20,17 @@ by sums over the sorted positives. T_s has kinks where scores are tied; it is sm
 
     min_t  s t + mean_j delta log(1 + exp((G_j - t) / delta)).
 
+Where labels follow a logistic model, no estimate of w has a smaller variance than the most likely
+one, of all rows; where they do not, its scores are not those of the best partial AUC. A part of the
+surrogate may therefore be the likelihood of the labels,
+
+    L(w) = min_c  s ( mean_i log(1 + exp(-k m_i - c)) + r mean_j log(1 + exp(k n_j + c)) ),
+
+    s = 2 (1 + 1/r) / k
+
+for r negatives per positive. At w = 0 its gradient is that of T_1, and k says how steep a logistic
+model is whose scores a squared hinge keeps a margin of 1 apart.
+
 A mini-batch is a block of some positives and some negatives, drawn by their weights, and all pairs
 between them; what is minimised is then the mean of the same surrogate over all blocks. It is a
 little smaller than that of all rows, since T_s is concave in how the G_j are distributed, by terms
@@ -41,13 +52,16 @@ from mossp._base.types import Array, Batch, HostArray, Number, PyTree, Scalar
 from mossp.smoothing import HALVINGS
 
 WIDER = 2  # times the range that was asked for
+STEEP = 12.0  # k, and
+LIKELIHOOD = 0.8  # the part of L in a mixed surrogate: both were chosen by experiment
 
 
 class Range(NamedTuple):
-    """What is minimised for a range of false positive rates: sum_k factor_k T_{share_k}(G)."""
+    """What is minimised for a range of rates: sum_k factor_k T_{share_k}(G) + likelihood L."""
 
     shares: HostArray
     factors: HostArray
+    likelihood: float = 0.0
 
     @classmethod
     def alone(cls, low: float, high: float) -> Range:
@@ -61,10 +75,16 @@ class Range(NamedTuple):
         shares = np.minimum([high, WIDER * high], 1.0)
         return cls(capped(shares), 1 / (2 * shares))
 
+    @classmethod
+    def mixed(cls, high: float) -> Range:
+        """A part of that, and for the rest the likelihood of the labels."""
+        shares, factors, _ = cls.wide(high)
+        return cls(shares, (1 - LIKELIHOOD) * factors, LIKELIHOOD)
+
     @property
     def length(self) -> float:
         """Of one range that has as much variance for as many negatives."""
-        return float(1 / self.factors[self.factors > 0].sum())
+        return float(1 / (self.factors[self.factors > 0].sum() + self.likelihood))
 
     def parts(self) -> tuple[Range, Range | None]:
         """What is added, and what is taken away: the convex and the concave part."""
@@ -74,7 +94,7 @@ class Range(NamedTuple):
         return self.only(added), Range(self.shares[~added], -self.factors[~added])
 
     def only(self, some: HostArray) -> Range:
-        return Range(self.shares[some], self.factors[some])
+        return self._replace(shares=self.shares[some], factors=self.factors[some])
 
 
 def capped(shares: Any) -> HostArray:
@@ -82,21 +102,38 @@ def capped(shares: Any) -> HostArray:
     return np.minimum(shares, 1 - 1e-9)
 
 
+class Ranked(Module):
+    """The surrogate, of the scores of positives and of negatives."""
+
+    shares: Any
+    factors: Any
+    delta: Number
+    likelihood: float = eqx.field(static=True)  # 0 leaves L out
+
+    @classmethod
+    def of(cls, part: Range, delta: float) -> Ranked:
+        return cls(part.shares, part.factors, np.array(delta), part.likelihood)
+
+    def __call__(self, m: Array, n: Array, u: Array, v: Array, ratio: Number) -> Scalar:
+        tops = smoothed_tops(above(m, n, u), v, self.shares, self.factors, self.delta)
+        if not self.likelihood:
+            return tops
+        return tops + self.likelihood * unlikely(m, n, u, v, ratio)
+
+
 class TopShare(Module):
-    """sum_k factor_k T_{share_k}(G), of x = {"coef"} and all rows."""
+    """sum_k factor_k T_{share_k}(G) + likelihood L, of x = {"coef"} and all rows."""
 
     positives: Any  # rows
     negatives: Any
     u: Any  # weights of the positives, with sum 1
     v: Any  # and of the negatives
-    shares: Any
-    factors: Any
-    delta: Number
+    ratio: Number  # r
+    of: Ranked
 
     def __call__(self, x: PyTree) -> Any:
         m, n = self.positives @ x["coef"], self.negatives @ x["coef"]
-        G = above(m, n, self.u)
-        return smoothed_tops(G, self.v, self.shares, self.factors, self.delta)
+        return self.of(m, n, self.u, self.v, self.ratio)
 
 
 def above(m: Array, n: Array, u: Array) -> Array:
@@ -126,22 +163,48 @@ def smoothed_tops(G: Array, v: Array, shares: Any, factors: Any, delta: Number) 
 
 def smoothed_top(G: Array, v: Array, share: Number, delta: Number) -> Scalar:
     """min_t share t + sum_j v_j delta log(1 + exp((G_j - t) / delta)), twice differentiable."""
-    fixed = lax.stop_gradient(G)
-    wide = delta * jnp.abs(jnp.log(share / (1 - share)))
+    wide = jnp.abs(jnp.log(share / (1 - share)))
+    scaled = G / delta
+    ends = jnp.min(scaled) - wide, jnp.max(scaled) + wide
+    t = jnp.multiply(delta, level_of(scaled, v, share, ends))
+    return jnp.multiply(share, t) + jnp.sum(v * delta * jax.nn.softplus((G - t) / delta))
+
+
+def unlikely(m: Array, n: Array, u: Array, v: Array, ratio: Number) -> Scalar:
+    """L: minus the log likelihood of the labels, scaled such that at 0 its gradient is T_1's.
+
+    Examples
+    --------
+    >>> m, n, half = jnp.array([0.1, 0.3]), jnp.array([-0.3, -0.1]), jnp.array([0.5, 0.5])
+    >>> k = STEEP
+    >>> by_hand = 4 / k * (np.log1p(np.exp(-0.1 * k)) + np.log1p(np.exp(-0.3 * k)))
+    >>> bool(np.isclose(unlikely(m, n, half, half, 1.0), by_hand))  # c is 0 by symmetry
+    True
+    """
+    scores, weights = STEEP * jnp.concatenate([m, n]), jnp.concatenate([u, ratio * v])
+    even = jnp.log(ratio)  # -c if all scores were 0
+    t = level_of(scores, weights, 1.0, (jnp.min(scores) + even, jnp.max(scores) + even))
+    losses = jnp.sum(u * jax.nn.softplus(t - STEEP * m))
+    losses = losses + ratio * jnp.sum(v * jax.nn.softplus(STEEP * n - t))
+    return jnp.multiply(2 * (1 + 1 / ratio) / STEEP, losses)
+
+
+def level_of(s: Array, weights: Array, total: Number, ends: tuple[Scalar, Scalar]) -> Scalar:
+    """The t with sum_i weights_i sigmoid(s_i - t) = total between two ends, differentiable in s."""
+    fixed = lax.stop_gradient(s)
 
     def halve(_: Any, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         low, high = ends
         middle = (low + high) / 2
-        more = jnp.sum(v * jax.nn.sigmoid((fixed - middle) / delta)) > share
+        more = jnp.sum(weights * jax.nn.sigmoid(fixed - middle)) > total
         return jnp.where(more, middle, low), jnp.where(more, high, middle)
 
-    low, high = lax.fori_loop(0, HALVINGS, halve, (jnp.min(fixed) - wide, jnp.max(fixed) + wide))
+    low, high = lax.fori_loop(0, HALVINGS, halve, lax.stop_gradient(ends))
     t = (low + high) / 2
-    each = jax.nn.sigmoid((fixed - t) / delta)
-    slope = jnp.maximum(jnp.sum(v * each * (1 - each)) / delta, jnp.finfo(G.dtype).tiny ** 0.5)
+    each = jax.nn.sigmoid(fixed - t)
+    slope = jnp.maximum(jnp.sum(weights * each * (1 - each)), jnp.finfo(s.dtype).tiny ** 0.5)
     # One Newton step changes nothing, but has the derivative of t.
-    t = t + (jnp.sum(v * jax.nn.sigmoid((G - t) / delta)) - share) / slope
-    return share * t + jnp.sum(v * delta * jax.nn.softplus((G - t) / delta))
+    return t + (jnp.sum(weights * jax.nn.sigmoid(s - t)) - total) / slope
 
 
 class Blocks(Module):
@@ -175,19 +238,17 @@ class Blocks(Module):
 
 
 class BlockLoss(Module):
-    """sum_k factor_k T_{share_k}(G), the mean over the blocks of a batch."""
+    """The surrogate, its mean over the blocks of a batch."""
 
     positives: Any  # rows
     negatives: Any
-    shares: Any
-    factors: Any
-    delta: Number
+    ratio: Number
+    of: Ranked
 
     def __call__(self, x: PyTree, batch: Batch) -> Scalar:
         def surrogate(m: Array, n: Array) -> Scalar:
-            p, q = m.shape[0], n.shape[0]
-            G, v = above(m, n, jnp.full(p, 1 / p, m.dtype)), jnp.full(q, 1 / q, n.dtype)
-            return smoothed_tops(G, v, self.shares, self.factors, self.delta)
+            u, v = (jnp.full(len(each), 1 / len(each), each.dtype) for each in (m, n))
+            return self.of(m, n, u, v, self.ratio)
 
         m, n = (
             (rows[places.ravel()] @ x["coef"]).reshape(places.shape)

@@ -12,7 +12,8 @@ and the mean over the negatives at rates in [a, b] is a difference of convex fun
 
     T_b(G) / (b - a)  -  T_a(G) / (b - a)
 
-It is that of `mossp.sklearn.PartialAUCClassifier`, which smooths T_s, as delta > 0 does here, by
+It is that of `mossp.sklearn.PartialAUCClassifier(surrogate="range")`, which smooths T_s, as
+delta > 0 does here, by
 
     min_t  s t + mean_j delta log(1 + exp((G_j - t) / delta))
 """
