@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mossp.newton.quadratic import slopes_of_prox
+from mossp.newton.quadratic import lowest_on, slopes_of_prox
 
 # rho, relative to the largest entry of M. A round that does not arrive ends it: the answer to the
 # one before it is a good deal of the way.
@@ -34,7 +34,7 @@ ROUNDING = 1e-13  # of the slope, for a start that is the answer already
 SMALLEST = 1e-9  # relative to y: a step that is shorter is right, though rounding hides that
 # t at the start, in units of 1 / |M|; by which it falls; where it ends.
 LONG, SHORTER, SHORTEST = 8.0, 8.0, 0.1
-LENGTHS = (0.5, 0.25, 0.125, 0.03)  # parts of a step that are tried where no zero on it is lower
+LENGTHS = np.array([0.5, 0.25, 0.125, 0.03])  # parts of a step, where no zero on it is lower
 
 
 class Quadratic(NamedTuple):
@@ -204,17 +204,15 @@ def lowest(model: Quadratic, dy: np.ndarray) -> np.ndarray | None:
     """The lowest of some points on the way along dy; None where none is lower than its start."""
     y, r, dr = model.y, model.r, model.J @ dy
     along, curved = float(model.w @ dy), float(dy @ (model.M @ dy))
-    now = float(model.reg.h(y)) + float(model.penalty(r))
     crossed = np.flatnonzero(y * (y + dy) < 0)
     met = np.flatnonzero(r * (r + dr) < 0)
-    zeros = np.concatenate([-y[crossed] / dy[crossed], (1.0,), -r[met] / dr[met]])
-    for sizes in (zeros, np.array(LENGTHS)):
-        points = y + sizes[:, None] * dy
-        if sizes is zeros:
-            points[np.arange(len(crossed)), crossed] = 0.0
-        h = np.array([float(model.reg.h(point)) for point in points])
-        value = h + model.penalty(r + sizes[:, None] * dr) + sizes * along + sizes**2 * curved / 2
-        best = int(np.argmin(value))
-        if value[best] < now:
-            return points[best]
-    return None
+    sizes = np.concatenate([-y[crossed] / dy[crossed], (1.0,), -r[met] / dr[met]])
+    owners = np.concatenate([crossed, np.full(1 + len(met), -1)])
+
+    def rest(size: float) -> float:
+        return size * along + size**2 * curved / 2 + float(model.penalty(r + size * dr))
+
+    found = lowest_on(model.reg, y, dy, sizes, owners, rest)
+    if found is None:
+        found = lowest_on(model.reg, y, dy, LENGTHS, np.full(len(LENGTHS), -1), rest)
+    return found

@@ -12,6 +12,7 @@ steps take its place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -138,8 +139,7 @@ def lowest(
 ) -> np.ndarray | None:
     """The lowest of the points on the way from y to `end` at which an entry is 0, and some others.
 
-    None where none of them is lower than y. phi is convex: from the furthest point on they are
-    tried until it rises.
+    None where none of them is lower than y.
     """
     if end is None:
         return None
@@ -149,19 +149,27 @@ def lowest(
     crossed = crossed[:: max(1, -(-len(crossed) // MOST_ZEROS))]
     sizes = np.append(-y[crossed] / move[crossed], SHORTER)
     owners = np.append(crossed, np.full(len(SHORTER), -1))
-    along, curved, best, value = (
-        float(slope @ move),
-        float(move @ (M @ move)),
-        None,
-        float(reg.h(y)),
-    )
-    last = np.inf
+    along, curved = float(slope @ move), float(move @ (M @ move))
+    rest = lambda size: size * along + size**2 * curved / 2  # noqa: E731
+    return lowest_on(reg, y, move, sizes, owners, rest)
+
+
+def lowest_on(
+    reg: Any, y: np.ndarray, move: np.ndarray, sizes: np.ndarray, owners: np.ndarray,
+    rest: Callable[[float], float],
+) -> np.ndarray | None:  # fmt: skip
+    """The lowest of the points y + size * move, or None where none of them is lower than y.
+
+    What is minimised, h + rest(size), is convex: from the furthest point on they are tried until it
+    rises. At an entry's own point (`owners`, -1 for none) it is 0, without rounding.
+    """
+    best, value, last = None, float(reg.h(y)) + rest(0.0), np.inf
     for k in np.argsort(-sizes, kind="stable").tolist():
         size, owner = float(sizes[k]), int(owners[k])
         new = y + size * move
         if owner >= 0:
             new[owner] = 0.0
-        changed = size * along + size**2 * curved / 2 + float(reg.h(new))
+        changed = float(reg.h(new)) + rest(size)
         if changed < value:
             best, value = new, changed
         if changed > last:

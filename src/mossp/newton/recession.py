@@ -37,9 +37,6 @@ LENGTHS = tuple(4.0**j / 8 for j in range(22))
 SOME_LENGTHS = LENGTHS[:6]  # of Newton's direction, whose errors grow with it
 ROUNDING = 16  # units of rounding in a mean over the rows
 SHORTEST = -52.0  # the logarithm to base 2 of the smallest length that is told from 0
-# Of x: a shorter step of Newton's is rounding, at a minimum or where f is constant. On the way to
-# infinity a loss like exp(-t) has t <= 745, where it underflows, and steps of the length 1.
-SHORT = 1e-5
 SMALLEST = 1e-6  # the least part of x at which a loss that underflows at x is evaluated
 HALVINGS = 12  # of the interval of such logarithms
 EARLIER = 0.75  # of the length T at which a loss comes to its end: how near it is by then, decides
@@ -92,7 +89,7 @@ def leads_to_infinity(
         return False
     newton, size = newton_direction(oracles, x, q, flat, meter), float(np.linalg.norm(ray))
     length = float(np.linalg.norm(newton))
-    if not max(np.sqrt(np.finfo(x.dtype).eps), SHORT) * size < length < np.inf:
+    if not np.sqrt(np.finfo(x.dtype).eps) * size < length < np.inf:
         return False
     newton = newton * max(size / length, 1.0)
     return falls_without_end(oracles, x, newton, tol, SOME_LENGTHS)
