@@ -390,10 +390,10 @@ def test_early_polishing_leaves_time_for_the_steps(monkeypatch):
         oracles = mossp.Problem(wavy, X, mossp.MCP(0.01, 3.0), equality=ball).oracles(START)
         Polishing.of(oracles, 1e-30).relaxed(Attempts(), point[0])  # compiles
         monkeypatch.setattr(KKT, "evaluate", wait)
-        budget = Budget(limit=4.0)
+        budget = Budget(limit=6.0)
         polishing = Polishing.of(oracles, 1e-30, budget)
         done = polishing.relaxed(Attempts(), point[0])
-        assert budget.seconds() <= 3.0
+        assert budget.seconds() <= 4.5  # half of it, and what an evaluation takes on a busy machine
         polishing.attempt(done, 1, point, kept)
         assert not budget.late
 
