@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 import mossp
+from mossp.certificates.first_order import first_order
 from mossp.newton import linear_mean as module
 from mossp.newton.hessian import Hessian, _products
 from mossp.newton.linear_mean import LOSS, linear_mean
@@ -156,3 +157,19 @@ def test_rows_that_repeat_themselves_are_taken_once():
     np.testing.assert_allclose(H, 0.7 * (rows.T * e) @ rows / len(e))
     np.testing.assert_allclose(along, H)
     np.testing.assert_allclose(bounded, 1.1 * H)
+
+
+def test_a_certificate_takes_no_constraints_over_from_the_search():
+    """Means remember values and slopes at their last point, which a certificate must not see."""
+    fair = mossp.Expected(lambda x, batch: jnp.mean(jax.nn.sigmoid(batch[0] @ x)) - 0.1)
+    problem = mossp.Problem(mossp.losses.logistic, (X, y), mossp.L1(0.01), inequality=fair)
+    x = np.linspace(-1, 1, n)
+    with jax.enable_x64(True):
+        kkt = KKT(problem.oracles(x), np.dtype(float))
+        assert kkt.linear.hosted and kkt.terms is not None
+        expected = first_order(kkt.oracles, x)
+        kkt.evaluate(x, np.zeros(1), 1.0)
+        (_, mean), *_ = kkt.terms.means
+        mean.known = mean.known._replace(values=0 * mean.known.values, J=0 * mean.known.J)
+        for mine, theirs in zip(kkt.afresh(kkt.oracles, x), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-13, atol=1e-15)

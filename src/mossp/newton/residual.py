@@ -169,10 +169,13 @@ class KKT:
     ) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """(f, grad f, c, J) for a certificate: nothing that a search has computed is taken over.
 
-        By the table of a linear model where polishing has made one, else by a program.
+        By the table of a linear model where polishing has made one, else by a program; so are
+        constraints that are means by predictions, which remember their last point.
         """
         f = vars(self).get("linear")
-        if oracles is not self.oracles or not isinstance(f, LinearLoss) or not f.hosted:
+        if not isinstance(f, LinearLoss) or not f.hosted:
+            return first_order(oracles, x)
+        if oracles is not self.oracles or self.terms is not None:
             return first_order(oracles, x)
         x = np.asarray(x, self.dtype).astype(float)
         return (*f.afresh(x), *self.constraints(x))
